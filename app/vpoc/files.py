@@ -91,7 +91,7 @@ def remove(path: Path) -> None:
 
 
 def require_output(output: Path, *inputs: Path | None) -> None:
-    """Raise UserError when `output` exists but is no regular file, or is the same file as one of the `inputs`."""
+    """UserError when `output` exists but is not a regular file, or is the same file as one of the `inputs`."""
     try:
         if output.exists() and not output.is_file():
             raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")

@@ -107,7 +107,7 @@ def pause(seconds: float, is_own: Callable[[int], bool]) -> None:
     # Ctrl-C in a terminal has no sending process.
     if came.si_code <= 0 and is_own(came.si_pid):
         name = signal.Signals(came.si_signo).name
-        _say(f"process {came.si_pid} of the run sent {name} to this command, which goes on")
+        _say(f"process {came.si_pid} of the run sent {name} to this command, which ignores it")
     else:
         _handle(came.si_signo, None)
 

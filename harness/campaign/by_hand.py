@@ -35,7 +35,7 @@ from harness.run.workload_data import read_data, synthetic_place
 # GPUs and device nodes in a printed command if the host has no GPU.
 ASSUMED_GPUS = (0, 1)
 ASSUMED_NODES = (DeviceNode(KFD, KFD, 0), DeviceNode("/dev/dri/renderD128", "/dev/dri/renderD128", 0))
-NO_GPU_HERE = "No GPU was found here: put in your own render node, and the numeric group of /dev/kfd."
+NO_GPU_HERE = "No GPU was found here: insert your own render node and the numeric group of /dev/kfd."
 ASKS_HELP = frozenset({"--help", "-h"})
 # The programs that `matrix exec` runs, each as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}

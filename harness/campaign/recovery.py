@@ -249,7 +249,7 @@ def _record(
     else:
         said = f"{gone}: {ENDINGS[ending]}" if ending else gone
     if why_none:
-        said += f"; its progress accounts for nothing: {why_none}"
+        said += f"; its progress cannot be used: {why_none}"
     at_limit = ending == "time-limit" and ended and not down
     interrupted = ended and not down and not at_limit
     return Record.bare(

@@ -86,8 +86,8 @@ def run_campaign(
             display.problem(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
         if campaign.beside:
             display.problem(
-                f"another process makes the same runs just now (campaign {campaign.beside}; `matrix watch` shows it): "
-                "they are made a second time beside it"
+                f"another process is making the same runs (campaign {campaign.beside}; `matrix watch` shows it): "
+                "this command makes them a second time"
             )
         try:
             if prepared.stages:

@@ -24,7 +24,7 @@ from harness.run.workload_data import read_data, synthetic_place
 from harness.run.write_record import record_not_begun
 
 ANOTHER_KIND = (
-    "its node is of another host kind than it was when the run was planned, as after a boot with another kernel; "
+    "the host kind of its node has changed since the run was planned, for example by a boot with another kernel; "
     "the next command has a campaign for that kind, too"
 )
 

@@ -52,7 +52,7 @@ class EngineLosses:
         others = [record for record in interrupted if record.interrupted_by != "engine"]
         if others or self.in_a_row > self.most:
             raise InterruptedRunError(next(iter(others or interrupted)))
-        say(f"{interrupted[0].detail}; this does not count, and the campaign goes on")
+        say(f"{interrupted[0].detail}; this does not count, and the campaign continues")
 
 
 @dataclass(frozen=True)

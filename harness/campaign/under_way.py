@@ -17,7 +17,7 @@ from harness.host.processes.processes import ProcessId, boot_id
 FOLDER = "campaigns"
 WHATS = ("campaign", "training")
 # The description of a command until it notes another one.
-BEGINS = "looking at this host and at what was left"
+BEGINS = "looking at this host and for unfinished work"
 LONGEST_DOING = 200
 LARGEST_NOTE = 1 << 20
 # An upper limit for pids and for times since the boot.
@@ -56,7 +56,7 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
         for other, _ in _all_left(results, machine):
             other.unlink(missing_ok=True)
     others = (
-        f"also under way here: `{one.command}` (process {one.process.pid}); the two share this host"
+        f"also under way here: `{one.command}` (process {one.process.pid}); both share this host"
         for _, one in _notes(results, machine)
         if one.process != me and one.process.alive()
     )

@@ -61,7 +61,7 @@ GONE = "the Docker engine does not answer any more"
 # Longest wait for an engine, in seconds: a package manager restarts one quickly, but an overloaded one may be silent
 # for longer.
 WAIT_SECONDS = 120.0
-WAITING = f"the Docker engine does not answer; it is waited for, {WAIT_SECONDS:.0f} s at most"
+WAITING = f"the Docker engine does not answer; still waiting, {WAIT_SECONDS:.0f} s at most"
 AGAIN_SECONDS = 1.0
 # Errors of talking to an engine. An APIError is among them: the engine's own refusal.
 ENGINE_ERRORS = (DockerException, RequestException, HTTPError)

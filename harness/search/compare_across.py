@@ -53,7 +53,7 @@ class AcrossComparison(GroupComparison):
     def in_words(self) -> str:
         """The comparison as in `cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (...): they differ`."""
         sides = "; ".join(f"{side.value}: {side.passes} of {side.runs}" for side in (self.before, self.newest))
-        also = f"; {' and '.join(self.also_changed)} changed too, so that it may be theirs" if self.also_changed else ""
+        also = f"; {' and '.join(self.also_changed)} changed too, which may be the cause" if self.also_changed else ""
         return f"{self.cell}: {sides} {self.conclusion}{also}"
 
 

@@ -147,7 +147,7 @@ def _nearest(
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{of_them} would do{bring}{takes}")
     booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
     if booted:
-        said.append(f"all else is shown of {some_of(booted, _LISTED)}")
+        said.append(f"only another boot is missing for {some_of(booted, _LISTED)}")
     for now, word in (("hopeless", "dropped"), ("undecided", "too near the line")):
         ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
         said += [f"{word}: {some_of(ones, _LISTED)}"] if ones else []

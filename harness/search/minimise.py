@@ -265,7 +265,7 @@ class _Search:
     def _look_at_the_rest(self) -> None:
         rest = frozenset(self._all) - self._best
         if rest:
-            self._notify("looking whether the others do the same")
+            self._notify("checking whether the others do the same")
             try:
                 self._rest_too = self._has_effect(rest)
             except BudgetSpentError:

@@ -56,7 +56,7 @@ def reach_in_words(
     hours = f" and {ceil(needed.hours * 10) / 10:.1f} hours of training" if needed.hours else ""
     said = f"known-good takes {needed.starts} starts{hours} without a failure{boots}{best}"
     if run_seconds is None or run_hours is None:
-        return f"{said}; how long that is, the first runs tell"
+        return f"{said}; the first runs show how long that takes"
     takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours, lanes) for tier in TIERS}
     longest, runs = takes["known_good"], runs_to("known_good", goal, thresholds, run_hours)
     each = f"(assumed: {span(run_seconds)} each)" if assumed else "as long as those before"
@@ -77,6 +77,6 @@ def first_in_words(goal: Goal, time_limit: float) -> str:
     if goal.budget is None or time_limit <= goal.budget:
         return ""
     return (
-        f"; nothing tells how long the first run takes: it is made to its end, at most {span(time_limit)}, "
+        f"; it is unknown how long the first run takes: it runs to its end, at most {span(time_limit)}, "
         f"also beyond {span(goal.budget)}"
     )

@@ -134,7 +134,7 @@ class _Search:
         _, end = part
         if self._chunks - end < self._fewest:
             return
-        self._notify("looking whether what comes after it fails, too")
+        self._notify("checking whether what comes after it fails, too")
         assert self._rates is not None
         rest = (end, self._chunks)
         found = least_failing(1, lambda _: None if self._passed(rest) else 0, REST_ERROR, self._rates, [0.5, 0.5])

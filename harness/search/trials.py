@@ -93,7 +93,7 @@ class Trials:
                 record = self._run(cell, run_id, position)
                 require_begun(record)
                 if record.diagnosis == REFUSED:
-                    raise UserError(f"{cell.id}: the app refuses what is asked of it: {record.detail}")
+                    raise UserError(f"{cell.id}: the app refuses this command: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)
             if self._known()[run_id].counts:
                 return run_id

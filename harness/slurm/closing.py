@@ -23,7 +23,5 @@ def why_left(bench: Bench, run_id: str) -> str | None:
             results.finish(record_of_lost(intent, results))
         return None
     if owner_alive(intent):
-        return (
-            f"{run_id}: its harness, process {intent.owner_pid}, still runs here; when it has ended there is a record"
-        )
-    return f"{run_id}: nothing was found out of what became of it"
+        return f"{run_id}: its harness, process {intent.owner_pid}, still runs here; it writes the record when it ends"
+    return f"{run_id}: nothing shows how it ended"

@@ -66,7 +66,7 @@ def why_drain(results: Results, host: HostFacts) -> str | None:
     try:
         write_durably(file, repr(found).encode())
     except UserError as error:
-        told.append(f"that is not remembered, and drains it again when it is resumed: {error}")
+        told.append(f"this could not be saved, so the node is drained again after it is resumed: {error}")
     return "; ".join(told)
 
 

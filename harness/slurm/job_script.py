@@ -51,7 +51,7 @@ def job_script(options: JobOptions, command: Sequence[str], request: str = "") -
     if odd := next((word for word in words if word is not None and not WORD.fullmatch(word)), None):
         # Such a value could end the option or the line, and the rest would be read as another option.
         raise UserError(
-            f"{odd[:LONGEST_SHOWN]!r}: is no word for an option of sbatch; correct hosts: in the matrix file"
+            f"{odd[:LONGEST_SHOWN]!r}: is not a valid word in an option of sbatch; correct hosts: in the matrix file"
         )
     asked = [
         f"--job-name={options.name}",

@@ -56,7 +56,7 @@ def open_dispatchers(
     groups = by_kind(known, (node.name for node in usable))
     if not groups:
         said = last_line(job_output(results, _asking(results, unknown[0])))
-        raise UserError(f"no node of Slurm told what it is; the job on {unknown[0]} said: {said}")
+        raise UserError(f"no node of Slurm reported its host kind; the job on {unknown[0]} said: {said}")
     names = {node.name for node in nodes}
     return [
         SlurmDispatcher(
@@ -122,5 +122,5 @@ def _answered(ask: Callable[[], Told], notify: Callable[[str], None]) -> Told:
         try:
             return ask()
         except SlurmSilentError as error:
-            notify(f"Slurm does not answer; it is asked again: {error}")
+            notify(f"Slurm does not answer; asking again: {error}")
             time.sleep(LOOK_SECONDS)

@@ -74,7 +74,7 @@ def choose_training_cell(
             summary = f"{evidence.cell}: {evidence.tag}, {evidence.shown}"
             if not is_of_strategy(evidence.scope, request.strategy):
                 summary += (
-                    f"; they used devices otherwise: of strategy {request.strategy} nothing is known to be good here"
+                    f"; no cell is known to be good with strategy {request.strategy}, which these runs did not use"
                 )
             return CellChoice(_cell_of(evidence, matrix), evidence, summary)
         except NotForThisHostError as refusal:

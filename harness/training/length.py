@@ -30,7 +30,7 @@ def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: R
             seconds = max(0.0, record.seconds - sum(epochs_took)) + epoch * workload.epochs
             by = f"by the last run of {cell.id} on this data"
             return f"{epochs}, each of about {many(steps, 'step')}: about {span(seconds)}, {by}"
-    return f"{epochs}; how long one takes is not known yet: the first one tells"
+    return f"{epochs}; how long one takes is not known yet: the first one shows it"
 
 
 def _of_such(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> Iterator[Record]:

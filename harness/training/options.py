@@ -19,32 +19,32 @@ YEARS = 10 * 365 * 86400
 
 HELP: Mapping[str, str] = {
     "rows": "One row per bar of regular hours, or one per session.  [default: bar]",
-    "as_of": "When a session row is decided on.  [default: close]",
+    "as_of": "As-of time of a session row.  [default: close]",
     "target": "What to predict.  [default: up_30 for bar rows, next_vpoc_touched for session rows]",
     "lookback": "First sessions, which only feed the features that look back, at least 20.  [default: 60]",
     "data_fraction": "Most recent share of the sessions to use.  [default: 1]",
-    "placement": "Where in its range a bar's volume is put.  [default: uniform]",
+    "placement": "Where the volume of a bar is put within its price range.  [default: uniform]",
     "value_area": "How the value area grows.  [default: two_row]",
     "rth_close": "New York time at which regular hours end.  [default: 16:00]",
     "rolls": "Where the contract changes.  [default: auto]",
-    "accepted": "Take data that is not plausible by this rule, which `vpoc check` names; can be given several times.",
+    "accepted": "Accept data that breaks this rule of `vpoc check`; can be given several times.",
     "chunk_size": f"Sessions in memory at a time while profiles are computed.  [default: {CHUNK_SIZE}]",
     "vpoc_path": "Also compute the profiles on the device, along this path.  [default: cpu: do not]",
-    "model": "Given more than once: one after another; the last is the main one.  [default: mlp]",
+    "model": "Network; several are trained one after another, the last is the main one.  [default: mlp]",
     "hidden_layers": "Sizes of the hidden layers of mlp, such as 32,16.  [default: 32,16]",
     "epochs": f"Passes over the training samples.  [default: {EPOCHS}]",
     "batch_size": "Samples per optimizer step, over all devices.  [default: 64]",
     "micro_batch_size": "Samples that a device works on at a time, or auto: the most that fit.  [default: its share]",
     "learning_rate": "Step size of AdamW.  [default: 0.001]",
-    "weight_decay": "Of AdamW, times the learning rate of a step.  [default: 0.01]",
-    "clip_norm": "Norm to which a larger gradient is scaled down; 0: none is.  [default: 1]",
-    "schedule": "The learning rate: constant, or down to 0 at the last step of all epochs.  [default: constant]",
-    "keep": "The epoch with the lowest loss on the inner sessions, or the last.  [default: best]",
-    "patience": f"End after so many epochs that were no better on them; 0: make all.  [default: {PATIENCE}]",
+    "weight_decay": "Weight decay of AdamW, times the learning rate of a step.  [default: 0.01]",
+    "clip_norm": "Largest gradient norm: larger gradients are scaled down to it; 0: no limit.  [default: 1]",
+    "schedule": "Learning rate: constant, or falling to 0 at the last step of all epochs.  [default: constant]",
+    "keep": "Epoch to keep: the one with the lowest loss on the inner sessions, or the last.  [default: best]",
+    "patience": f"Stop after this many epochs without a lower loss on them; 0: make all.  [default: {PATIENCE}]",
     "use_mixed_precision": "Autocast: float16 with a scaler on a GPU; bfloat16 on a CPU, faster where that has it.",
-    "mixed_precision_dtype": "With --use-mixed-precision: this type in place of the usual one.",
+    "mixed_precision_dtype": "With --use-mixed-precision: use this type instead of the usual one.",
     "activation_checkpointing": "Compute activations again in the backward pass: less memory, more time.",
-    "chunk_rows": "Train on so many rows at a time, from a file on disk.",
+    "chunk_rows": "Train on this many rows at a time, from a file on disk.",
     "spare": "Share of a GPU's memory that --micro-batch-size auto leaves free.  [default: 0.1; with a screen 0.25]",
     "loop": "plain: a loader and a copy per step; resident: all samples on the device.  [default: plain]",
     "sdpa": "What computes attention.  [default: auto]",
@@ -63,7 +63,7 @@ GIVEN = (*TRAIN_OPTIONS, ACCUMULATION)
 
 def training_options(command: Any) -> Any:
     """Add the options to a command; an option that is not given is None or empty."""
-    batches = "Add up so many batches of --batch-size before a step: --micro-batch-size in the notes' words."
+    batches = "Batches of --batch-size to add up before a step: another form of --micro-batch-size."
     command = click.option("--accumulation-steps", type=click.IntRange(1), help=batches)(command)
     for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
         flag = REPEATED.get(name, "--" + name.replace("_", "-"))

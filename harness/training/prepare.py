@@ -143,7 +143,7 @@ def prepare_training(
         summary += "; as a process, where its tag is about its image"
     elif bench.engine is None and request.executor is None and "docker" in cell.stack.executors:
         # Runs as processes showed that the cell trains, so do the same, even if a Docker engine answers.
-        shown = "as the runs that show it; --executor docker takes a container"
+        shown = "like the runs that show it; --executor docker uses a container"
         summary += f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
     able = replace(capabilities_of(host, bench.engine, [cell], None, bench.verifying), gpus=bench.gpus)
     plan = make_plan([cell], workload, 1, able, {}, named=True)

@@ -219,7 +219,7 @@ def _noted(state: TrainingState, begin: Begin, file: StateFile) -> TrainingState
 def _in_short(job: TrainingJob, attempt: Attempt) -> str:
     why = f" ({attempt.class_})" if attempt.class_ else ""
     if job.program:
-        return f"{attempt.outcome}{why}{f', it told step {attempt.step}' if attempt.step else ''}"
+        return f"{attempt.outcome}{why}{f', it reported step {attempt.step}' if attempt.step else ''}"
     return f"{attempt.outcome}{why}, {many(attempt.step, 'step is', 'steps are')} kept"
 
 

@@ -192,5 +192,5 @@ def test_an_image_that_nodes_cannot_load_ends_with_records_that_say_so(
         ("host-fault", "not-begun", image.id)
     }
     assert all(f"{layer}: was changed or is damaged" in one.detail for one in records)
-    assert re.search(rf"no node is left that begins runs: .* save {CELL} \S+` puts it there", said_by(campaign))
+    assert re.search(rf"no node is left that can begin runs: .* save {CELL} \S+` puts it there", said_by(campaign))
     assert 3 <= len(records) <= 6

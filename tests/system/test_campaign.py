@@ -209,7 +209,7 @@ def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, quic
     assert list(outcomes(tmp_path).values()) == ["completed"] * 4
     assert len(list((tmp_path / "campaigns").glob("*.json"))) == 2
     assert not any("continuing campaign" in err for _, err in told)
-    assert sum("another process makes the same runs" in err for _, err in told) == 1
+    assert sum("another process is making the same runs" in err for _, err in told) == 1
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_one_that_kills_itself_resumes_from_its_newest_checkpoint(make: Callable
     said = trainer.run(*program, *resumes, "--", "python", "train.py", "kill")
     assert f"wrote {trainer.output} in 2 attempts" in said
     assert "numbers not checked" in said.splitlines()[0]
-    assert "attempt 1 failed (killed), it told step 5; next: once more, resuming from out/step-005" in said
+    assert "attempt 1 failed (killed), it reported step 5; next: once more, resuming from out/step-005" in said
     first, second = trainer.records
     assert (first.diagnosis, second.outcome) == ("crash", "completed")
     assert second.intent.commands["train"][-2:] == ("--resume", "out/step-005")

@@ -59,7 +59,7 @@ def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
 def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
     """Yield the values of a file in the order they were written; damaged lines are skipped.
 
-    Nothing is yielded if there is no regular file of that name.
+    Nothing is yielded if there is not a regular file of that name.
 
     Raises:
         OSError: when the file exists and cannot be read.

@@ -23,7 +23,7 @@ def folder_of_locks(root: Path) -> Path:
         folder = root / place
         if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
             return folder
-    raise UserError(f"no folder for the locks of this host: make {root / PLACES[-1]} one that every user may write to")
+    raise UserError(f"no folder for the locks of this host: make {root / PLACES[-1]} writable for every user")
 
 
 def open_shared_lock(file: Path) -> int:
@@ -47,7 +47,7 @@ def open_shared_lock(file: Path) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         # Any user can make something else of this name.
         os.close(descriptor)
-        raise UserError(f"{file}: the lock is no file; remove it")
+        raise UserError(f"{file}: the lock is not a file; remove it")
     return descriptor
 
 

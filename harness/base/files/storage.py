@@ -96,9 +96,9 @@ def remedy_for(error: OSError) -> str:
     if error.errno in NO_SPACE:
         return "free space or choose another folder"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return "a file is where a folder is to be; choose another folder"
+        return "a file has the name of this folder; choose another folder"
     if error.errno == errno.EPERM:
-        return "where `lsattr -d` shows i or a, `chattr -ia` undoes it; or choose a folder that you may write to"
+        return "if `lsattr -d` shows i or a, undo it with `chattr -ia`; or choose a folder that you may write to"
     if error.errno in (errno.EACCES, errno.EROFS):
         return "choose a folder that you may write to"
     return "choose another folder"
@@ -148,7 +148,7 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
     descriptor = os.open(file, flags | OWN, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is no regular file", str(file))
+        raise OSError(errno.EINVAL, "is not a regular file", str(file))
     if adding:
         _share(descriptor, file.parent)
     return os.fdopen(descriptor, "a+b" if adding else "rb")
@@ -282,7 +282,7 @@ def wait_for_lock(
         waited = time.monotonic() - begun
         if seconds is not None and waited > seconds:
             raise InUseError(
-                f"{file}: another process has it locked for {seconds:.0f} s; `fuser {file}` names it: end it"
+                f"{file}: another process has locked it for {seconds:.0f} s; `fuser {file}` names that process: end it"
             )
         if waited >= QUIET_SECONDS and not said:
             say(f"waiting for another process to unlock {file}; `fuser {file}` names it")

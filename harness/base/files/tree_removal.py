@@ -64,7 +64,7 @@ def empty(folder: int) -> None:
 def _empty_out(top: int, name: str, until: float) -> None:
     """Remove a name in the outermost folder `top`, and move inner folders up into `top`."""
     if time.monotonic() > until:
-        raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
+        raise TimeoutError(f"holds more than can be removed in {LONGEST_SECONDS:.0f} s")
     if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=top)
         return
@@ -73,7 +73,7 @@ def _empty_out(top: int, name: str, until: float) -> None:
         while names := _some_names(folder):
             for inner in names:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
+                    raise TimeoutError(f"holds more than can be removed in {LONGEST_SECONDS:.0f} s")
                 if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
                     # Opened first, because only a user who may write to a folder can move it.
                     os.close(_open_folder(folder, inner))

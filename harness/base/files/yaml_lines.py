@@ -118,7 +118,7 @@ def parse_yaml(text: str, file: Path) -> Document:
     try:
         root = loader.get_single_node()
         if root is not None and _size(root, {}) > MOST_VALUES:
-            raise UserError(f"{file}: not valid YAML: its anchors make more than {MOST_VALUES} values of it")
+            raise UserError(f"{file}: not valid YAML: its anchors expand to more than {MOST_VALUES} values")
         return Document(None if root is None else _Reader().value(root), root)
     except MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -159,7 +159,7 @@ class _Reader:
             return _scalar(node)
         if id(node) not in self._known:
             if id(node) in self._open:
-                raise _refused("an anchor that holds itself", node.start_mark)
+                raise _refused("an anchor that contains itself", node.start_mark)
             self._open.add(id(node))
             self._known[id(node)] = self._collection(node)
             self._open.remove(id(node))

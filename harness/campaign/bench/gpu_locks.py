@@ -165,7 +165,7 @@ def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _InUse(f"{in_use} {_holder(descriptor) or 'a run that does not say whose it is'}") from None
+        raise _InUse(f"{in_use} {_holder(descriptor) or 'a run of an unknown owner'}") from None
     if not is_at(descriptor, file):
         # Something that tidies temporary folders removed the old file, so the next process would lock a new one.
         raise _InUse(f"GPU {gpu.index}: its lock {file} was removed just now")

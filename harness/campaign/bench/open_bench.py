@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harness.environments.executors.job import Executor
 
 NO_SOURCE = (
-    "nodes have nowhere to take images from; name a registry or a folder as `images:` under hosts: in the matrix file, "
+    "the nodes have no source of images; name a registry or a folder as `images:` under hosts: in the matrix file, "
     "or give --executor process"
 )
 

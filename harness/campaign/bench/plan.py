@@ -223,11 +223,11 @@ def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
         parts = workload.micro_batch_size or workload.activation_checkpointing
         if asked != (("mlp",), "single", "plain", False) or parts:
             return (
-                f"JAX trains mlp in float32 on one device, which workload {workload.name} does not ask for; "
+                f"JAX trains mlp in float32 on one device, but workload {workload.name} asks for something else; "
                 "give --workload frameworks"
             )
         if cell.stack.accelerator != "cpu" and workload.vpoc_path != "cpu":
-            return f"JAX has no VPOC phase on a GPU, as workload {workload.name} asks for; give --workload frameworks"
+            return f"JAX has no VPOC phase on a GPU, but workload {workload.name} has one; give --workload frameworks"
     return why_refused(cell, workload) or too_few_gpus(cell, workload, gpus)
 
 

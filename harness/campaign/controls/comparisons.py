@@ -107,7 +107,7 @@ def searched(placed: PlacedTrials, campaign: str, search: Callable[[Callable[[Ce
             try:
                 return search(Trials(placed, campaign, runner.total).passed)
             except RecountedError:
-                runner.display.problem("a GPU was found unhealthy after a run that had passed: that is taken back")
+                runner.display.problem("a GPU was found unhealthy after a run that had passed: it now counts as failed")
 
 
 def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:
@@ -176,5 +176,5 @@ def alone(bench: Bench, campaign: str) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(file, adding=True) as stream:
         if not lock_at_once(stream.fileno(), file):
-            raise InUseError(f"{campaign}: another process searches it; wait for it")
+            raise InUseError(f"{campaign}: another process is running this search; wait for it")
         yield

@@ -98,7 +98,7 @@ def question_about(
     """
     cell = matrix.cells.get(suspect.cell)
     if cell is None:
-        raise UserError(f"{suspect.cell}: is not in the matrix file; nothing can be run to say what is at fault")
+        raise UserError(f"{suspect.cell}: is not in the matrix file; no run can show what is at fault")
     if cell.stack.accelerator == "cpu" or not bench.gpus:
         raise UserError(f"{cell.id} uses no GPU here: there is no GPU whose fault its failures could be")
     plain = control_of(cell, matrix)
@@ -151,7 +151,7 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
         return None
     first, more = found[0], len(found) - 1
     failed = "1 run of it" if first.failures == 1 else f"{first.failures} runs of it"
-    others = f", and {more} other cells so" if more > 1 else ", and 1 other cell so" if more else ""
+    others = f", as did {more} other cells" if more > 1 else ", as did 1 other cell" if more else ""
     return (
         f"{first.cell}: {failed} failed in a way that a GPU or the host can cause{others}; "
         f"`matrix isolate {first.cell}` tells cell, stack, GPU and host apart"

@@ -118,7 +118,7 @@ def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data:
     made = made.model_copy(update={"time_limit": intent.time_limit})
     hashes = [workload_hash(made, intent.data.sha256, resumed=resumed) for resumed in (False, True)]
     if intent.workload_hash not in hashes:
-        raise UserError(f"{intent.run_id}: its workload is another than what this version makes of it; run it again")
+        raise UserError(f"{intent.run_id}: this version makes another workload of its options; run it again")
     return FailedRun(record, cell, made, file)
 
 

@@ -82,8 +82,8 @@ class UnprovenGpus:
             gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._proven())
             self._display.problem(
                 f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since the boot: "
-                f"{many(len(left), 'run')} there left out, counting against no stack; "
-                f"`matrix doctor` looks at the host, then {CONTINUES}"
+                f"{many(len(left), 'run')} there left out, which count against no stack; "
+                f"check the host with `matrix doctor`, then {CONTINUES}"
             )
 
     def _proven(self) -> frozenset[int]:

@@ -58,9 +58,9 @@ class Background:
         if self._helper is None or self._stack != stack:
             return False
         if self._helper.process.poll() is None:
-            self.display.step(f"waiting for stack {stack}, which is being made in the background")
+            self.display.step(f"waiting for stack {stack}, which is being built in the background")
         if why := self._helper.failure():
-            self.display.problem(f"stack {stack} could not be made in the background: {why}; trying once more")
+            self.display.problem(f"stack {stack} could not be built in the background: {why}; trying once more")
         self.close()
         return why is None
 

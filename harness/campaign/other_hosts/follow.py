@@ -31,7 +31,7 @@ CONTINUES = "the same command continues where it stopped"
 SUBMITTED_BETWEEN = 20
 # Pauses in seconds before a node that left no record is asked again; after the last one that is reported.
 CLOSING_PAUSES = (10.0, 30.0, 120.0, 300.0)
-DRAINED = "a process of it cannot be killed, for which its node was drained; its job said: {}"
+DRAINED = "one of its processes cannot be killed, so its node was drained; its job said: {}"
 
 
 @dataclass
@@ -125,11 +125,13 @@ class Follower:
             return
         if name == signal.Signals.SIGINT.name:
             question = f"{many(len(waiting), 'waiting job')} cancelled, {len(running)} under way. Cancel those, too?"
-            with skippable("Ctrl-C once more leaves what runs as it is"):
+            with skippable("Ctrl-C once more leaves the running jobs as they are"):
                 if self.display.agrees(question):
                     self.dispatcher.cancel(running)
                     return
-        self.display.problem(f"{many(len(running), 'run goes', 'runs go')} on to the record; {CONTINUES}")
+        self.display.problem(
+            f"{many(len(running), 'run continues', 'runs continue')} and will be recorded; {CONTINUES}"
+        )
 
     def phases(self) -> tuple[list[str], list[str]]:
         """Return the ids of the runs that wait, and of those that run or may run."""
@@ -151,7 +153,7 @@ class Follower:
             silent = time.monotonic() - self._silent_since
             # Forget how long nothing has run, because the state of the nodes is unknown meanwhile.
             self._waiting = Waiting()
-            self.display.step(f"the scheduler does not answer since {silent:.0f} s; records are waited for")
+            self.display.step(f"the scheduler has not answered for {silent:.0f} s; still waiting for records")
             return
         self._silent_since = None
         for one in self._followed.values():
@@ -235,15 +237,15 @@ class Follower:
         run_id, node = intent.run_id, intent.scheduled.node if intent.scheduled else "its node"
         if closing == "asked":
             again = f" again; {self._left_none(run_id)}" if one.closings else ""
-            self.display.step(f"{run_id}: its job is over, and it has no record; {node} is asked for one{again}")
+            self.display.step(f"{run_id}: its job ended without a record; asking {node} for one{again}")
             one.asks_from = time.monotonic() + CLOSING_PAUSES[one.closings]
             one.closings += 1
             return
         exhausted = one.closings == len(CLOSING_PAUSES) and time.monotonic() >= one.asks_from
         if closing == "left-none" and exhausted and not one.without_record:
             one.without_record = (
-                f"run {run_id} is over and has no record; {node} was asked {one.closings} times; "
-                f"{self._left_none(run_id)}; when that is put right, the same command continues"
+                f"run {run_id} ended without a record; {node} was asked {one.closings} times; "
+                f"{self._left_none(run_id)}; once that is fixed, the same command continues"
             )
             self.display.problem(one.without_record)
 
@@ -298,5 +300,5 @@ class Follower:
             self.dispatcher.learn(record.intent)
         elif not self.dispatcher.avoid(record.intent, self.phases()[0]):
             self.dispatcher.cancel(self.phases()[0])
-            why = f"no node is left that begins runs: {record.detail}"
+            why = f"no node is left that can begin runs: {record.detail}"
             raise UnhealthyHostError(f"{why}; then the same command continues")

@@ -86,4 +86,4 @@ class Waiting:
             return None
         self._said = 2 * self.seconds
         help_ = f"; {HELP}" if self.away else "; `squeue --me --long` says more"
-        return f"nothing has run for {span(self.seconds)}: {self.in_words}{help_}; it is waited for"
+        return f"nothing has run for {span(self.seconds)}: {self.in_words}{help_}; still waiting"

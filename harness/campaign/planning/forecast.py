@@ -115,7 +115,7 @@ def outside_window(module: str | None, stacks: Iterable[Stack]) -> str | None:
     window = window_of(module) if module else None
     outside = [one.name for one in stacks if is_outside(module, one)]
     are = "is" if len(outside) == 1 else "are"
-    said = f"{listed(outside)} {are} run all the same, but failures there say little of ROCm"
+    said = f"{listed(outside)} {are} run all the same, but failures there say little about ROCm"
     return f"{window.in_words}; {said}" if window and outside else None
 
 
@@ -160,7 +160,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     lines += screen_lines(told.screens)
     lines += [
         f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
-        f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, with make "
+        f"{_all_of(told.gpus + len(told.screened))} stays unknown (--use-screen-gpu, with make "
         "ARGS=--use-screen-gpu; or move the screen to the "
         "processor's own graphics)"
         for gpu in told.screened
@@ -171,7 +171,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
 def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:
     """Return warnings about screens on GPUs that runs use, because a hang may take the screen with it."""
     return [
-        f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may take it; use the processor's "
+        f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may freeze it; use the processor's "
         "own graphics for it, where there are any"
         for gpu, connectors in screens.items()
     ]

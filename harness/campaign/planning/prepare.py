@@ -156,7 +156,7 @@ def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:
 def _run_bytes(bench: Bench) -> int:
     if not (most := DiskLimit.of(bench.results.runs).bytes):
         raise NoSpaceError(
-            f"{bench.results.folder}: no space is free there for what runs leave; free some, or give another --results"
+            f"{bench.results.folder}: no free space for the files of runs; free some, or give another --results"
         )
     return most
 

@@ -56,6 +56,6 @@ def question(gpus: Iterable[GpuFacts]) -> str:
     """Return the question that asks the user whether runs may use these GPUs."""
     screens = (f"a screen is connected to GPU {gpu.index} ({', '.join(gpu.displays)})" for gpu in gpus)
     return (
-        f"On this host {' and '.join(screens)}, and a run that hangs may take it along. May runs use that GPU? "
-        "Without it, what trains on all GPUs stays open."
+        f"On this host {' and '.join(screens)}, and a run that hangs may freeze the screen. May runs use that GPU? "
+        "If not, it stays unknown what trains on all GPUs."
     )

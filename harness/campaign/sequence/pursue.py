@@ -117,7 +117,7 @@ class _PlanRunner:
         for done, record in made:
             self._unproven.saw(done, record)
         if refused := next((record for _, record in made if record.diagnosis == REFUSED), None):
-            self.leave_out(candidate, f"the app refuses what is asked of it: {refused.detail}")
+            self.leave_out(candidate, f"the app refuses this command: {refused.detail}")
         return True
 
     def _make(

@@ -96,7 +96,7 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
                 # Refuse it, because a container would then read what only this user may read.
                 raise UserError(f"{where}: {file}: is a link out of it; name what it leads to under `data:` instead")
             if not file.is_file():
-                raise UserError(f"{where}: {file}: is no regular file; a source has no others")
+                raise UserError(f"{where}: {file}: is not a regular file; a source has no others")
             size, number = size + file.stat().st_size, number + 1
             if size > MOST_BYTES or number > MOST_FILES:
                 much = f"more than {MOST_BYTES >> 20} MB or {MOST_FILES:,} files"

@@ -49,8 +49,8 @@ def conclude_stages(
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
     silent = sorted({*left_out} & {*unanswered})
     others = sorted({*left_out} - {*unanswered})
-    for stacks, why in ((silent, "what they are fetched from did not answer"), (others, _NOT_MADE)):
-        sentence += f" Left out, as {why}: {some_of(stacks, _LISTED)}." if stacks else ""
+    for stacks, why in ((silent, "their source of packages did not answer"), (others, _NOT_MADE)):
+        sentence += f" Left out, because {why}: {some_of(stacks, _LISTED)}." if stacks else ""
     if screened:
         sentence += (
             f" What trains on {gpus + len(screened)} GPUs stays open: a screen is connected to GPU "
@@ -60,7 +60,7 @@ def conclude_stages(
     if least_budget:
         sentence += nothing_fits(least_budget)
     for gpu in end.lost_gpus:
-        sentence += f" GPU {gpu} is unhealthy and takes no runs before that is fixed: `matrix doctor`."
+        sentence += f" GPU {gpu} is unhealthy and takes no runs until that is fixed: `matrix doctor`."
     for gpu in end.bad_gpus:
         sentence += (
             f" GPU {gpu} failed what another GPU passed, too often for chance: `matrix doctor`, or swap the two."

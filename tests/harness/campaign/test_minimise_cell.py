@@ -129,7 +129,7 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     display = Listening()
     place = PlannedRun(chosen, 1, (0,))
     found = minimise_cell(bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, display)
-    assert any("that is taken back" in text for text in display.lines)
+    assert any("it now counts as failed" in text for text in display.lines)
     assert found.variables == set(CAUSE)
     # It failed, and is not made again.
     assert counts_of(bench.results)[bench.made[8]].gpu_fault

@@ -143,7 +143,7 @@ def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
     assert {run_id: record.steps_accounted for run_id, record in found.items()} == {
         "honest": (last["done"],), "torn": (), "long": (), "none": ()
     }  # fmt: skip
-    assert "accounts for nothing: rank 0: 9 lines of its progress are missing" in found["torn"].detail
+    assert "progress cannot be used: rank 0: 9 lines of its progress are missing" in found["torn"].detail
     assert "it tells of 1000000" in found["long"].detail
     assert "accounts for" not in found["honest"].detail
 
@@ -252,7 +252,7 @@ def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_abandoned(
     said: list[str] = []
     with (results.folder / recovery.RECOVERY_LOCK).open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another process has it locked"):
+        with pytest.raises(UserError, match="another process has locked it"):
             recover(results, here, lambda _: None, [], say=said.append)
     assert [line for line in said if "waiting for another process" in line]
 

@@ -83,7 +83,7 @@ def test_what_is_lost_with_the_engine_is_run_again(bench: Scripted, matrix: Matr
         "interrupted",
         "failed",
     ]
-    assert sum("does not count, and the campaign goes on" in line for line in display.lines) == 3
+    assert sum("does not count, and the campaign continues" in line for line in display.lines) == 3
 
 
 def test_an_engine_that_keeps_losing_runs_ends_the_campaign(bench: Scripted, matrix: Matrix) -> None:

@@ -42,9 +42,7 @@ def test_what_else_is_under_way_is_reported_when_it_begins(tmp_path: Path) -> No
         try:
             os.waitid(os.P_PID, other.pid, os.WSTOPPED)
             with noted_under_way(Results(tmp_path), "mine", "matrix run") as mine:
-                assert mine.others == (
-                    f"also under way here: `{COMMAND}` (process {other.pid}); the two share this host",
-                )
+                assert mine.others == (f"also under way here: `{COMMAND}` (process {other.pid}); both share this host",)
         finally:
             other.kill()
     with noted_under_way(Results(tmp_path), "mine", "matrix run") as mine:

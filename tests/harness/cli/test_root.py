@@ -154,7 +154,7 @@ def test_the_plan_is_that_of_two_gpus(root: Path) -> None:
     assert plan["host"].startswith("On a simulated host, found 2 AMD GPUs")
     # Cells that are named are run on both, whatever hangs on one.
     assert "each on GPU 0 and on GPU 1" in (text := " ".join(matrix(root, *words).stdout.split()))
-    assert "a screen is connected to GPU 0 (DP-1): a hang may take it" in text
+    assert "a screen is connected to GPU 0 (DP-1): a hang may freeze it" in text
 
 
 def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:

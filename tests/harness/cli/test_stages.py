@@ -128,7 +128,7 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
 
 def test_a_results_folder_without_space_is_refused_before_a_plan_is_made(root: Path) -> None:
     done = CliRunner().invoke(cli, ["--results", "/proc/x", "--root", str(root), "plan", "--executor", "process"])
-    assert str(done.exception).startswith("/proc/x: no space is free there for what runs leave; ")
+    assert str(done.exception).startswith("/proc/x: no free space for the files of runs; ")
 
 
 def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
 
     monkeypatch.setattr(run, "run_campaign", run_campaign)
     done = typed(root, "run", "--yes")
-    assert "a screen is connected to GPU 0: no run uses it, so what trains on both GPUs stays open" in " ".join(
+    assert "a screen is connected to GPU 0: no run uses it, so what trains on both GPUs stays unknown" in " ".join(
         done.stderr.split()
     )
     typed(root, "run", "--yes", "--use-screen-gpu")

@@ -103,7 +103,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
         (tmp_path / "out" / name).write_text(name, encoding="utf-8")
     said = " ".join(typed(tmp_path, "--yes").stderr.split())
     assert "no cell is shown to train here yet, and `.venv/bin/matrix" in said
-    assert "Length: 3 epochs at most; how long one takes is not known yet: the first one tells" in said
+    assert "Length: 3 epochs at most; how long one takes is not known yet: the first one shows it" in said
     assert "merged.pt exists: it is trained again, and kept as merged.previous-2.pt once another model" in said
     assert said.count("--resume goes into ARGS=") == 1
     page = tmp_path / "results" / "report.html"

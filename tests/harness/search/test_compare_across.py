@@ -54,7 +54,7 @@ def test_what_else_changed_is_said(runs: MakeRuns) -> None:
     newer = NEW._replace(firmware={"GPU 0 mes": "0x83"}, settings={**OLD.settings, "amdgpu.mes": "1"})
     (one,) = across("kernel", runs(OLD, 20, 20), runs(newer, 3, 9, 1.0))
     assert one.also_changed == ("firmware", "parameters")
-    assert one.in_words.endswith("; firmware and parameters changed too, so that it may be theirs")
+    assert one.in_words.endswith("; firmware and parameters changed too, which may be the cause")
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def test_what_lacks_another_boot_asks_for_one() -> None:
     once = replace(LASTING, boots=1)
     found = concluded(HOURS, "another-boot", Tally(40, 40, totals=once))
     assert not found.reached
-    assert "all else is shown of cpu-a (40 of 40 starts, 20.0 h of training, no failure, 1 boot)" in found.sentence
+    assert (
+        "another boot is missing for cpu-a (40 of 40 starts, 20.0 h of training, no failure, 1 boot)" in found.sentence
+    )
     assert found.continues
 
 

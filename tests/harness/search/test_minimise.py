@@ -201,7 +201,7 @@ def test_it_tells_what_it_does() -> None:
     told: list[str] = []
     random = Random(1)
     minimise_variables(NAMES, lambda v: random.random() < (0.1 if "V2" in v else 1), 300, 1, told.append)
-    assert [text.split()[0] for text in told] == ["looking", "screening", "leaving", "confirming", "looking"]
+    assert [text.split()[0] for text in told] == ["looking", "screening", "leaving", "confirming", "checking"]
 
 
 def test_names_are_needed_once_each() -> None:

@@ -14,7 +14,7 @@ HALF_HOURS = (2400.0, 0.5)
 def test_what_known_good_takes_is_said_before_anything_was_run() -> None:
     assert reach_in_words(ALONE, THRESHOLDS, None, None) == (
         "known-good takes 33 starts and 10.3 hours of training without a failure, on 2 boots; "
-        "how long that is, the first runs tell"
+        "the first runs show how long that takes"
     )
     many = reach_in_words(Goal(0.9, 0.95, among=40), THRESHOLDS, None, None)
     assert "69 starts and 21.9 hours" in many
@@ -49,7 +49,7 @@ def test_the_number_of_runs_is_named_beside_the_starts_and_hours_that_they_bring
 def test_a_first_run_of_unknown_length_is_said_to_go_beyond_the_budget() -> None:
     short = replace(ALONE, budget=600.0)
     assert first_in_words(short, 7200.0) == (
-        "; nothing tells how long the first run takes: it is made to its end, at most 2.0 h, also beyond 10 min"
+        "; it is unknown how long the first run takes: it runs to its end, at most 2.0 h, also beyond 10 min"
     )
     assert first_in_words(short, 600.0) == ""
     assert first_in_words(ALONE, 7200.0) == ""

@@ -113,7 +113,7 @@ def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
 
 def test_a_search_ends_where_the_app_refuses_its_command(script: Callable[..., Scripted], cell: Cell) -> None:
     runner = script(f"failed {REFUSED}")
-    with pytest.raises(UserError, match="the app refuses what is asked of it"):
+    with pytest.raises(UserError, match="the app refuses this command"):
         passes(runner, cell, 1)
     assert len(runner.ids) == 1
 
@@ -143,5 +143,5 @@ def test_runs_that_are_only_made_go_on_after_one_was_taken_back(script: Callable
     trials = Trials(runner, "c", 9)
     runner.poisoning_later = {trials.make(cell)}
     assert trials.make(cell) == runner.ids[1]
-    with pytest.raises(UserError, match="the app refuses what is asked of it"):
+    with pytest.raises(UserError, match="the app refuses this command"):
         trials.make(cell)

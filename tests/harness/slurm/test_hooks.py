@@ -143,4 +143,4 @@ def test_an_unhealthy_gpu_drains_its_node_where_that_cannot_be_remembered(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     results = Results(tmp_path)
     append_steps(results, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
-    assert "GPU 0 is unhealthy: hung; that is not remembered" in (why_drain(results, host) or "")
+    assert "GPU 0 is unhealthy: hung; this could not be saved" in (why_drain(results, host) or "")

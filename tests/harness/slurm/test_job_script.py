@@ -65,5 +65,5 @@ def test_what_a_job_prints_goes_through_no_link_that_was_planted_for_it(tmp_path
 )
 def test_what_would_be_more_than_an_option_is_refused(odd: JobOptions) -> None:
     """Who shares the results folder may write what he likes into the records of nodes."""
-    with pytest.raises(UserError, match="is no word for an option"):
+    with pytest.raises(UserError, match="is not a valid word in an option"):
         job_script(odd, ["true"])

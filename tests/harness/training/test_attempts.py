@@ -41,8 +41,8 @@ def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, m
     write_attempts(tmp_path, training, [{"attempt": 1}], told.append)
     assert (tmp_path / ATTEMPTS_FILE).read_text() == other
     assert told == [
-        f"{ATTEMPTS_FILE} lacks the last attempts: {tmp_path}: another process has it locked for 0 s; "
-        f"`fuser {tmp_path}` names it: end it"
+        f"{ATTEMPTS_FILE} lacks the last attempts: {tmp_path}: another process has locked it for 0 s; "
+        f"`fuser {tmp_path}` names that process: end it"
     ]
     os.close(held)
     write_attempts(tmp_path, training, [{"attempt": 1}], told.append)

@@ -14,7 +14,7 @@ from harness.matrix.workload_options import options_of
 from harness.training.length import length_in_words
 from harness.training.options import own_workload
 
-UNKNOWN = "3 epochs at most; how long one takes is not known yet: the first one tells"
+UNKNOWN = "3 epochs at most; how long one takes is not known yet: the first one shows it"
 Keep = Callable[..., None]
 
 

@@ -212,7 +212,7 @@ def test_an_image_of_a_registry_does_not_run_as_a_process(
 @pytest.mark.parametrize(
     ("executor", "why"),
     [
-        ("process", "as a process, as the runs that show it; --executor docker takes a container"),
+        ("process", "as a process, like the runs that show it; --executor docker uses a container"),
         (None, "as a process, since no Docker engine answers"),
     ],
 )

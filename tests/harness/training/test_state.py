@@ -59,7 +59,7 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert file.unfinished_other("b") is None
         # What cannot be read is none that may be begun again.
         file.file.mkdir()
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             file.read("a")
         assert unfinished_trainings(Results(tmp_path), host.machine) == []
 

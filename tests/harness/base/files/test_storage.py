@@ -124,7 +124,7 @@ def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -
     with (tmp_path / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with (
-            pytest.raises(UserError, match=r"lock: another process has it locked for 0 s; `fuser .*lock` names it"),
+            pytest.raises(UserError, match=r"lock: another process has locked it for 0 s; `fuser .*lock` names"),
             locked(tmp_path / "lock", seconds=0.2),
         ):
             pass
@@ -215,9 +215,9 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
     ("number", "told"),
     [
         (errno.ENOSPC, "free space"),
-        (errno.ENOTDIR, "a file is where a folder is to be"),
+        (errno.ENOTDIR, "a file has the name of this folder"),
         (errno.EROFS, "that you may write to"),
-        (errno.EPERM, "`chattr -ia` undoes it"),
+        (errno.EPERM, "undo it with `chattr -ia`"),
         (errno.EISDIR, "choose another folder"),
     ],
 )

@@ -334,7 +334,7 @@ def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.Monk
     (work / "scratch" / "inner").mkdir(parents=True)
     (work / "scratch" / "inner" / "file").touch()
     monkeypatch.setattr("harness.base.files.tree_removal.LONGEST_SECONDS", -1.0)
-    assert "cannot be removed: holds more than is removed in" in str(UntrustedTree(work).remove("scratch"))
+    assert "cannot be removed: holds more than can be removed in" in str(UntrustedTree(work).remove("scratch"))
 
 
 def test_a_name_is_shown_in_one_line_that_moves_nothing() -> None:

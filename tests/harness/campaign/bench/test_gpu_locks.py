@@ -205,7 +205,7 @@ def test_what_a_run_leaves_behind_keeps_its_gpu_though_it_was_given_back(root: P
         left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
     try:
         told = obstacle(root, claim(root, 0))
-        assert told == "waiting: GPU 0 is in use by a run that does not say whose it is"
+        assert told == "waiting: GPU 0 is in use by a run of an unknown owner"
     finally:
         left.kill()
         left.wait()
@@ -317,7 +317,7 @@ def test_a_lock_that_root_made_can_be_held_by_another_user(root: Path, hold: Hol
 
 def test_what_is_no_file_in_the_place_of_a_lock_is_one_line(root: Path) -> None:
     os.mkfifo(gpu_lock_file(a_gpu(0), root))
-    with pytest.raises(UserError, match="the lock is no file"), lock_gpus([claim(root, 0)], root=root):
+    with pytest.raises(UserError, match="the lock is not a file"), lock_gpus([claim(root, 0)], root=root):
         pytest.fail("it was had")
 
 

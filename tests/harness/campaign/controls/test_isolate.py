@@ -149,7 +149,7 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
     bench.outcome_of = then_it_shows
     display = Listening()
     found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], display)
-    assert any("that is taken back" in line for line in display.lines)
+    assert any("it now counts as failed" in line for line in display.lines)
     assert sum(one.runs - one.passes for one in found.counts) == 2
 
 
@@ -212,7 +212,7 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Ca
     told = hint(rows, counts)
     assert told is not None
     assert told.startswith(f"{CELL}: 3 runs of it failed")
-    assert "and 1 other cell so" in told
+    assert "as did 1 other cell" in told
     assert hint([rows[0]], counts, [cast("Any", _Answer(CELL, 1.5))]) is None
     assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
 

@@ -55,7 +55,7 @@ def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> 
     assert display.problems == []
     assert not made.wait_for("mine")
     (said,) = display.problems
-    assert said.startswith("stack mine could not be made in the background: --python ")
+    assert said.startswith("stack mine could not be built in the background: --python ")
     assert said.endswith("; trying once more")
 
 

@@ -223,12 +223,12 @@ def test_a_node_that_leaves_no_record_is_asked_a_few_times_and_then_that_is_said
     seen = {"r1": JobSeen("over", "n1"), "r2": JobSeen("runs", "n2")}
     scheduler = Scripted(host, [*[lambda: seen] * 4, ends])
     display = Noting()
-    with pytest.raises(UserError, match="n1 was asked 2 times; the last job for it said: no such folder; when that"):
+    with pytest.raises(UserError, match="n1 was asked 2 times; the last job for it said: no such folder; once that"):
         followed(results, scheduler, matrix, "r1", "r2", display=display)
     assert scheduler.closed == ["r1"] * 2
     said = [text.partition(";")[0] for _, text in display.said]
-    assert said.count("r1: its job is over, and it has no record") == 2
-    assert said.count("run r1 is over and has no record") == 1
+    assert said.count("r1: its job ended without a record") == 2
+    assert said.count("run r1 ended without a record") == 1
     assert said[-1] == "r2 completed"
 
 
@@ -379,6 +379,6 @@ def test_where_no_node_begins_runs_the_command_ends_and_what_waits_is_cancelled(
     finish(results, make_record("r1", "host-fault", "not-begun", scheduled=ON_N1))
     look = {"r1": JobSeen("over", "n1"), "r2": JobSeen("waits")}
     scheduler = Scripted(host, [lambda: look], begins=False)
-    with pytest.raises(UserError, match="no node is left that begins runs: "):
+    with pytest.raises(UserError, match="no node is left that can begin runs: "):
         followed(results, scheduler, matrix, "r1", "r2")
     assert scheduler.cancelled == ["r2"]

@@ -131,6 +131,6 @@ def test_a_host_without_a_gpu_has_no_stages(tmp_path: Path, matrix: Matrix) -> N
     assert prepare_stages(options, matrix, "default", 10 * HOUR) is None
 
 
-@pytest.mark.parametrize(("left", "words"), [(1, "on both GPUs stays open"), (2, "on all 3 GPUs stays open")])
+@pytest.mark.parametrize(("left", "words"), [(1, "on both GPUs stays unknown"), (2, "on all 3 GPUs stays unknown")])
 def test_what_a_screen_leaves_open_is_of_all_gpus_of_the_host(told: StageForecast, left: int, words: str) -> None:
     assert words in "\n".join(forecast_lines(replace(told, gpus=left, screened=(0,))))

@@ -192,7 +192,7 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
     assert bench.workloads == []
     assert not found.reached
     assert found.continues
-    assert f"Left out, as they could not be made or had no room: {SECOND}, {FIRST}." in found.sentence
+    assert f"Left out, because they could not be made or had no room: {SECOND}, {FIRST}." in found.sentence
     assert any("its wheels are gone" in line for line in display.problems)
     bench.missing = (FIRST,)
     found, _, continued = carried_out(bench, prepared(bench, matrix))
@@ -218,7 +218,7 @@ def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert bench.silent == {FIRST: 97}
     assert found.continues
-    assert f"Left out, as what they are fetched from did not answer: {FIRST}." in found.sentence
+    assert f"Left out, because their source of packages did not answer: {FIRST}." in found.sentence
 
 
 def test_without_a_network_each_source_is_asked_once(bench: Staged, matrix: Matrix) -> None:
@@ -533,7 +533,7 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Stage
     short = replace(campaign, plan=replace(campaign.plan, goal=replace(campaign.plan.goal, budget=150.0)))
     found, _, _ = carried_out(bench, short)
     assert found.why == "out-of-time"
-    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
+    assert f"Left out, because they could not be made or had no room: {FIRST}." in found.sentence
     _, _, continued = carried_out(bench, short)
     assert not continued
 

@@ -226,7 +226,7 @@ class TestAnEngineThatIsAway:
         monkeypatch.setattr(HangWatch, "find", lambda *_: seen.append(handle.unanswered))
         limits = Limits.fixed(dict.fromkeys(LIMITS, 3600.0))
         assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) == Exit(0)
-        assert said[0] == "the Docker engine does not answer; it is waited for, 120 s at most"
+        assert said[0] == "the Docker engine does not answer; still waiting, 120 s at most"
         assert said[1].startswith("the Docker engine answers again after ")
         assert seen
         assert not any(seen)
@@ -245,7 +245,7 @@ class TestAnEngineThatIsAway:
         executor = cast("Any", SimpleNamespace(start=start))
         watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None, say=said.append)
         assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60) == Exit(3)
-        assert said == ["the Docker engine does not answer; it is waited for, 120 s at most"]
+        assert said == ["the Docker engine does not answer; still waiting, 120 s at most"]
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])

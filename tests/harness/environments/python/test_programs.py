@@ -154,7 +154,7 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
     assert "link: is a link out of it; name what it leads to under `data:` instead" in refusal()
     (source / "link").unlink()
     (source / "link").symlink_to("link")
-    assert "link: is no regular file; a source has no others" in refusal()
+    assert "link: is not a regular file; a source has no others" in refusal()
     (source / "link").unlink()
     (source / "link").symlink_to("train.py")
     take(source)

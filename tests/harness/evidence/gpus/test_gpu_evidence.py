@@ -100,8 +100,8 @@ def test_a_file_that_is_too_large_is_not_read(results: Results) -> None:
 @pytest.mark.parametrize(
     ("place", "problem"),
     [
-        (os.mkfifo, "is no regular file"),
-        (Path.mkdir, "is no regular file"),
+        (os.mkfifo, "is not a regular file"),
+        (Path.mkdir, "is not a regular file"),
         (lambda file: file.symlink_to("/dev/zero"), "Too many levels of symbolic links"),
         (lambda file: file.symlink_to(file.name), "Too many levels of symbolic links"),
     ],

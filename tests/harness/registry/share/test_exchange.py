@@ -419,7 +419,7 @@ def test_an_import_that_somebody_keeps_others_from_is_abandoned(
     there.folder.mkdir()
     with (there.folder / imports.LOCK).open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another process has it locked"):
+        with pytest.raises(UserError, match="another process has locked it"):
             import_records(there, tmp_path / "a.tar.gz", host)
 
 

@@ -53,7 +53,7 @@ def test_a_move_that_somebody_keeps_others_from_is_abandoned(
     monkeypatch.setattr(json_lines, "SHORT_LOCK_SECONDS", 0.0)
     with (tmp_path / f".{PROMOTIONS}.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another process has it locked"):
+        with pytest.raises(UserError, match="another process has locked it"):
             append_move(Results(tmp_path), moved(make_evidence()))
 
 

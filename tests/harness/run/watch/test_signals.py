@@ -72,7 +72,7 @@ def test_a_run_that_signals_its_parent_interrupts_nothing(tmp_path: Path) -> Non
     assert run.stdout == "exit 3\n", run.stderr
     said = [line.split(" of the run ")[1] for line in run.stderr.splitlines()]
     assert sorted(said) == [
-        f"sent SIG{name} to this command, which goes on" for name in ("HUP", "HUP", "INT", "INT", "TERM", "TERM")
+        f"sent SIG{name} to this command, which ignores it" for name in ("HUP", "HUP", "INT", "INT", "TERM", "TERM")
     ]
 
 

@@ -67,7 +67,7 @@ def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None
 def test_a_bad_gpu_and_what_was_left_out_are_named(matrix: Matrix) -> None:
     told = conclude_stages(StageEnd("none", None, (), (), (), bad_gpus=(1,)), 2, {"b", "a"})
     assert "GPU 1 failed what another GPU passed" in told.sentence
-    assert "Left out, as they could not be made or had no room: a, b." in told.sentence
+    assert "Left out, because they could not be made or had no room: a, b." in told.sentence
     assert told.continues
     assert "nothing is left" not in told.sentence
 
