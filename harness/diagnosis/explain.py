@@ -51,8 +51,8 @@ def explain_run(
 
 
 def explain_record(folder: RunFolder, record: Record, presets: "Collection[Preset]" = ()) -> Explanation:
-    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
-    # A record of another version may have a diagnosis that is unknown here.
+    """Explain a recorded run by the current signatures; if none matches, return the explanation in its record."""
+    # A record of another version may have a diagnosis that this one does not know.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), detail_as_told(folder, record))
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
     return found if found.rule else explanation_in_record(record, imported=folder.imported.exists()) or found

@@ -141,7 +141,7 @@ def why_mistaken(record: Record, folder: RunFolder) -> str:
 
 
 def is_mistaken(record: Record, folder: RunFolder) -> bool:
-    """Return whether a program can never run as it is asked for."""
+    """Return whether a program can never run as requested."""
     mistaken = not MISTAKE_EXITS.isdisjoint(record.exit.values()) and not _told_step(record, folder)
     return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or mistaken)
 
