@@ -145,7 +145,7 @@ def _explained(
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
     detail = detail_as_told(folder, record)
     detail = "" if detail in found.cause else f": {detail}"
-    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    lines = [run, f"outcome   {record.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 

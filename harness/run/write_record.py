@@ -14,6 +14,7 @@ from harness.evidence.records import Results
 from harness.evidence.reported.exposure import Exposure
 from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.host.processes.run_processes import name_survivors
+from harness.matrix.programs import STDOUT
 from harness.matrix.variants import VARIANT
 from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
