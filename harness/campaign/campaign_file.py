@@ -9,5 +9,5 @@ MOST_VALUES = 1 << 18
 
 
 def parse_campaign(content: bytes) -> Any:
-    """Return the values of a campaign's file; raise ValueError if it is no JSON, or exceeds its bounds."""
+    """Return the values of a campaign's file; raise ValueError if it is not JSON, or exceeds its bounds."""
     return load_json(content, MOST_VALUES)

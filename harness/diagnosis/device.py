@@ -2,7 +2,7 @@
 
 from harness.evidence.files.run_files import Explanation, Intent, Record
 
-NO_GPU = "this run used no GPU; of one that does the line means that"
+NO_GPU = "this run used no GPU; for a run on a GPU the line means that"
 
 
 def explanation_in_record(record: Record, *, imported: bool) -> Explanation | None:

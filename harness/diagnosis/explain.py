@@ -85,7 +85,7 @@ def _explanation(
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=intent.program is not None)
     explanation = diagnose(log, kernel, facts, _usable(presets, intent))
     if not (log.whole and kernel.whole):
-        seen = f"{explanation.cause} (the logs take too long to read: parts of them were passed over)"
+        seen = f"{explanation.cause} (the logs take too long to read: parts of them were skipped)"
         explanation = explanation.model_copy(update={"cause": seen})
     without = sorted({gpu.gfx for gpu in intent.host.gpus} - supported_targets())
     if explanation.class_ == "missing-arch" and without and may_use_a_gpu(intent):

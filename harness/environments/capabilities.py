@@ -184,11 +184,11 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
         return host.lacks
     if stack.rocm and not named and not _has_kernels(stack.rocm, cell, host):
         targets = ", ".join(sorted(host.targets))
-        return f"the wheels of ROCm {stack.rocm} have no kernels for {targets}; name the cell to run it all the same"
+        return f"the wheels of ROCm {stack.rocm} have no kernels for {targets}; name the cell to run it anyway"
     if stack.accelerator == "cpu" and host.gpus and not named:
-        return "this host has AMD GPUs; name the cell to run it all the same"
+        return "this host has AMD GPUs; name the cell to run it anyway"
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
-        return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
+        return f"its preset needs GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
     return None
 
 

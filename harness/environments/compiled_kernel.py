@@ -58,13 +58,13 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
     library = KERNELS / f"{json_hash(with_what)[:16]}-{_name()}"
     with locked(KERNELS / "lock", notify):
         if not library.is_file():
-            notify("compiling the app's kernel, with a compiler of 100 MB that is fetched for it, a minute or a few")
+            notify("compiling the app's kernel: downloads a compiler of 100 MB, takes some minutes")
             try:
                 with fetched_compiler() as program:
                     _compile(program, library)
             except CompilerMissingError as error:
                 write_durably(_refusal(with_what), f"{error}\n".encode())
-                notify(f"{error}; the app works without, more slowly; `make kernel` tries again")
+                notify(f"{error}; the app works without it, more slowly; `make kernel` tries again")
                 return None
     return library
 

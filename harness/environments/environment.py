@@ -139,7 +139,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
-            what = f"{stack.budget.download:g} GB are fetched, and {stack.budget.disk:g} GB of disk taken, some minutes"
+            what = f"downloads {stack.budget.download:g} GB, takes {stack.budget.disk:g} GB of disk and some minutes"
             notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
@@ -175,7 +175,7 @@ def install_stack(
         needed = size("pypi")
         _check_room(stack, python, needed.disk)
         notify(
-            f"torch {stack.torch} for Python {version}: {stack.index} cannot be reached; taking PyPI's build, "
+            f"torch {stack.torch} for Python {version}: {stack.index} cannot be reached; using PyPI's build, "
             f"which brings CUDA's libraries ({needed.download} GB to fetch, {needed.disk} GB of disk)"
         )
         try:

@@ -111,7 +111,7 @@ class InjectionTarget:
         """
         image = self.bench.environment(self.cell).image
         if self.engine is None or image is None:
-            raise UserError("an engine of its own is of use to containers only")
+            raise UserError("only containers use an engine of their own")
         with own_engine() as own, ExitStack() as connections:
             engine = own.start()
             source, target = self.engine.patient, engine.patient

@@ -172,7 +172,7 @@ def require_room(place: Path) -> None:
     free = _free(place)
     if free is not None and free < RESERVE_BYTES:
         raise NoSpaceError(
-            f"{place}: no run is begun with less than {size_in_words(RESERVE_BYTES)} free, and {size_in_words(free)} "
+            f"{place}: no run begins with less than {size_in_words(RESERVE_BYTES)} free, and {size_in_words(free)} "
             "are; free space there or choose another folder"
         )
 

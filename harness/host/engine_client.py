@@ -112,7 +112,7 @@ class Api(docker.APIClient):  # type: ignore[misc]
             elif (found := ID.search(element)) and (name := found[1].decode()) not in self._named:
                 self._named.add(name)
                 why = f"it has more than {LARGEST_IMAGE} bytes of labels and tags; `{_removal(name)}`"
-                _log.warning("matrix: %s is passed over: %s", name, why)
+                _log.warning("matrix: %s is skipped: %s", name, why)
         yield b"[]" if before == b"[" else b"]"
 
 

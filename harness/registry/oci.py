@@ -55,7 +55,7 @@ class Manifest:
 
     @property
     def parsed(self) -> Mapping[str, Any]:
-        """Return the parsed content; empty if it is no JSON object."""
+        """Return the parsed content; empty if it is not JSON object."""
         return json_object(self.content)
 
 

@@ -206,7 +206,7 @@ class GpuCurve(File):
     seconds: tuple[float, ...] = Field(description="since the start of the run")
     busy_percent: tuple[float | None, ...]
     power_watts: tuple[float | None, ...]
-    used_mb: tuple[float | None, ...] = Field(description="of its memory, by whomever")
+    used_mb: tuple[float | None, ...] = Field(description="of its memory, by any process")
     celsius: dict[str, tuple[float | None, ...]] = Field(description="by sensor")
     megahertz: dict[str, tuple[float | None, ...]] = Field(description="by clock")
 

@@ -33,7 +33,7 @@ def conclude_run(
     wait for checks.
     """
     if evidence.stopped_by == "host":
-        with notes.tolerated("noting that the GPUs can be used no more"):
+        with notes.tolerated("noting that the GPUs can no longer be used"):
             after_unkillable(checkup)
     explanation = None
     outcome, evidence = _decided(spec, evidence)

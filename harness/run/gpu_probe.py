@@ -24,7 +24,7 @@ LIMIT_SECONDS = 540
 POLL_SECONDS = 0.1
 # Largest output of a probe that is read, in bytes: its JSON with the warnings around it.
 LARGEST_ANSWER = 4 << 20
-NOT_BUILT_HERE = " (in an image that was not built here, and may say anything)"
+NOT_BUILT_HERE = " (in an image that was not built here and may lie)"
 
 
 @dataclass(frozen=True)

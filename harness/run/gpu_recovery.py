@@ -103,7 +103,7 @@ def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions, most: f
     began = actions.now()
     used = actions.memory_in_use(gpu)
     if before is None or used is None:
-        return Step("memory", gpu.index, None, "the driver does not tell how much memory is in use", 0.0)
+        return Step("memory", gpu.index, None, "the driver does not say how much memory is in use", 0.0)
     while used > before + SLACK_BYTES and actions.now() - began < most:
         actions.sleep(POLL_SECONDS)
         now_used = actions.memory_in_use(gpu)

@@ -14,7 +14,7 @@ from harness.matrix.workload_options import CHOICE_OPTIONS, FEATURE_OPTIONS, arg
 from harness.run.asked import Run
 from harness.run.watch.limits import LIMITS
 
-NOT_CHECKED = "numbers not checked: a program of your own, which this host cannot compute again"
+NOT_CHECKED = "numbers not checked: this host cannot compute a program of your own again"
 
 
 PhaseName = Literal["features", "train"]

@@ -98,7 +98,7 @@ def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
         # NaN is not allowed in JSON, but Python writes it.
         value = json.loads(copy.read_bytes())
     except (ValueError, RecursionError):
-        return "no-result", "is no JSON"
+        return "no-result", "is not JSON"
     for key in product.finite:
         number: Any = value
         for part in key.split("."):
@@ -122,7 +122,7 @@ def safetensors_problem(file: Path) -> str:
         prefix = stream.read(PREFIX.size)
         length = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else size
         if length > min(LARGEST_HEADER, size - PREFIX.size):
-            return "is no safetensors file: it is too short for its header"
+            return "is not a safetensors file: it is too short for its header"
         try:
             content = stream.read(length)
             if content.count(b"{") + content.count(b"[") > MOST_BRACKETS:
@@ -135,7 +135,7 @@ def safetensors_problem(file: Path) -> str:
             tensors = header.values()
             places = sorted((*_pair(one["data_offsets"]), _bytes(one)) for one in tensors)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            return "is no safetensors file: its header cannot be read"
+            return "is not a safetensors file: its header cannot be read"
     end = 0
     for begins, ends, needed in places:
         if begins != end or ends - begins != needed:

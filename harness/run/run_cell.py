@@ -161,12 +161,12 @@ def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[E
         return replace(evidence, stopped_by=watch.stopped_by, stop_detail=watch.stop_detail), None
     if not all(one.ok for one in evidence.exits.values()):
         return evidence.also_left(str(error)), None
-    return replace(evidence, stopped_by="harness", stop_detail=f"the harness could not go on: {error}"), error
+    return replace(evidence, stopped_by="harness", stop_detail=f"the harness could not continue: {error}"), error
 
 
 def _remove_unneeded(spec: RunSpec, outcome: Outcome, notes: Notes) -> None:
     """Remove the files that are not needed after the run."""
-    with notes.tolerated("removing the files that nobody needs"):
+    with notes.tolerated("removing files that are no longer needed"):
         notes += spec.folder.remove_places(all_of_it=outcome.name == "completed" and spec.resume_from is None)
         if outcome.diagnosis == "disk-limit":
             notes.append(remove_excess(spec.work))

@@ -86,7 +86,7 @@ def require_table(file: Path) -> None:
         return
     if start.startswith(GZIP):
         packed, unpacked = shlex.quote(str(file)), shlex.quote(f"{file}.csv")
-        raise UserError(f"--data {file}: is packed by gzip; `zcat {packed} > {unpacked}` unpacks it")
+        raise UserError(f"--data {file}: is compressed by gzip; `zcat {packed} > {unpacked}` unpacks it")
     header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
     columns = 1 + max(header.count(mark) for mark in DELIMITERS)
     # Binary formats contain zeros; so does UTF-16, which the app reports itself.

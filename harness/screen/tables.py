@@ -135,7 +135,7 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
         lines.append(f"  your program: its numbers are not checked; {workload.program.hangs_when}{walls}")
     if plan.controls:
         lines.append(
-            f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"
+            f"  controls: at most {plan.controls} more runs, if a cell fails twice as a bad GPU or host can cause"
         )
     if plan.pythons_to_fetch:
         versions = " and ".join(plan.pythons_to_fetch)

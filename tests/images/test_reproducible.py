@@ -134,7 +134,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         assert refused.returncode == 2
         last = refused.stderr.splitlines()[-1]
         assert last.startswith(f"matrix: revision {revision}: cannot build it again: ")
-        assert "it is made from something else there: lock is " in last
+        assert "it was made from something else: lock is " in last
         assert refused.stderr.count("checking out") <= 1
     finally:
         engine.client.images.remove(made["image"], force=True)

@@ -135,7 +135,7 @@ def test_a_fault_is_survived_bitwise_identical(
     # A run with an injected fault is no evidence, whatever follows from it.
     kind = injected_fault.split("@", maxsplit=1)[0]
     assert (first.injected_fault, second.injected_fault, second.diagnosis) == (injected_fault, f"after {kind}", None)
-    assert second.detail.endswith(f"it comes after the injected fault {kind}, so that it counts for nothing")
+    assert second.detail.endswith(f"it comes after the injected fault {kind}, so it does not count")
     assert second.result is not None
     assert second.result.resumed_at == (23,)
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)

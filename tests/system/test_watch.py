@@ -87,7 +87,7 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press_when_it_hangs, daemon=True).start()
-    told = r"SIGINT; rank 0 made no progress for \d+ s in phase step at step 40, in backward \(.+\); what was seen is"
+    told = r"SIGINT; rank 0 made no progress for \d+ s in phase step at step 40, in backward \(.+\); the evidence is"
     with pytest.raises(KeyboardInterrupt, match=told), interruptible():
         train("--loader-workers", "0", "--inject-fault", "hang-backward@40/0")
     assert "in hang" in (folder / "failure" / "stacks-2.txt").read_text(encoding="utf-8")

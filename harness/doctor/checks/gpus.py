@@ -69,7 +69,7 @@ def integrated_gpu(machine: Machine) -> Iterator[Finding]:
     indices = ",".join(str(gpu.facts.index) for gpu in machine.training)
     yield warning(
         f"ROCm also sees {names}, which PyTorch's wheels have no kernels for",
-        "a program that sees all GPUs fails on it (`invalid device function`), or takes the wrong BLAS library for the "
+        "a program that sees all GPUs fails on it (`invalid device function`), or uses the wrong BLAS library for the "
         "others; runs of this tool do not see it, programs you start by hand do (or switch it off in the firmware)",
         f"export ROCR_VISIBLE_DEVICES={indices}  # holds in this shell",
     )

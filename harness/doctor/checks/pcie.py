@@ -70,7 +70,7 @@ def pcie_lanes(machine: Machine) -> Iterator[Finding]:
         if link.slot_speed and link.most_speed and link.slot_speed < link.most_speed:
             yield note(
                 f"{gpu.label}: its slot does {link.slot_speed:g} GT/s, the card {link.most_speed:g}",
-                "copies between host and GPU take longer; the board is older, or its firmware limits the speed",
+                "copies between host and GPU take longer; an older board, or its firmware, limits the speed",
                 f"{FIRMWARE}  # PCIe speed of the slot: auto",
             )
 

@@ -39,14 +39,14 @@ def disk_space(machine: Machine) -> Iterator[Finding]:
     if room.no_room and not room.needed_gb:
         yield problem(
             f"{what}, and no stack that `matrix run` takes has room: {', '.join(room.no_room)}",
-            "what is not made here yet cannot run",
-            ".venv/bin/matrix clean  # lists what may go, and asks",
+            "stacks that are not installed here yet cannot run",
+            ".venv/bin/matrix clean  # lists what can be removed, and asks",
         )
     elif room.no_room:
         yield note(
             f"{what}; {needed}; no room beside those for: {', '.join(room.no_room)}",
             "`matrix run` leaves those out",
-            ".venv/bin/matrix clean  # lists what may go, and asks",
+            ".venv/bin/matrix clean  # lists what can be removed, and asks",
         )
     else:
         yield ok(f"{what}; {needed}")

@@ -8,7 +8,7 @@ from harness.doctor.machine import Machine
 INSTALL = ".venv/bin/matrix slurm-prolog"
 WITHOUT = {
     "Prolog": "a node with an unhealthy GPU takes job after job, which all fail",
-    "Epilog": "what a cancelled job leaves, containers too, keeps its memory and its GPU",
+    "Epilog": "processes and containers that a cancelled job leaves keep its memory and its GPU",
 }
 
 

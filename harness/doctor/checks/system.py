@@ -28,7 +28,7 @@ def foreign_system(name: str) -> Finding | None:
         return Finding(
             "problem",
             "this is native Windows",
-            f"{why}; torch for Windows is another build, whose faults would say nothing of these stacks. WSL2 can use "
+            f"{why}; torch for Windows is another build, whose faults say nothing about these stacks. WSL2 can use "
             f"one GPU. {SEE_WSL}",
             "wsl --install",
             "operating-system",
@@ -44,7 +44,7 @@ def wsl(machine: Machine) -> Iterator[Finding]:
     if found.version == 1:
         yield problem(
             "this is the first Windows Subsystem for Linux",
-            f"it is no Linux kernel: no GPU, no containers. {SEE_WSL}",
+            f"it has no Linux kernel, so no GPU and no containers. {SEE_WSL}",
             "wsl.exe --set-version $WSL_DISTRO_NAME 2",
         )
     elif not found.gpu:
@@ -91,7 +91,7 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
     size = machine.shared_memory
     if size is None:
         fix = f"sudo mount -t tmpfs shm {SHARED_MEMORY}"
-        yield warning(f"{SHARED_MEMORY} is no tmpfs", "loader workers fail without it", fix)
+        yield warning(f"{SHARED_MEMORY} is not a tmpfs", "loader workers fail without it", fix)
     elif size < ENOUGH_SHARED_MEMORY:
         yield warning(
             f"{SHARED_MEMORY} holds {size / MIB:.0f} MiB",

@@ -86,7 +86,7 @@ def lock_of_image(image: str, root: Path = Path("/")) -> Path:
     """Return the lock file of an image on a host, by the image's id.
 
     Raises:
-        UserError: when there is no folder for lock files.
+        UserError: when there is not a folder for lock files.
     """
     return folder_of_locks(root) / f"vpoc-image-{image.removeprefix('sha256:')[:SHORT]}.lock"
 

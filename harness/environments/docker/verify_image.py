@@ -85,7 +85,7 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
     if cell and not differing and (checked_out or revision == source_revision()):
         return compare_with_rebuilt(engine, image, cell, notify).plain
     if checked_out:
-        raise UserError(f"it is made from something else there: {'; '.join(differing)}")
+        raise UserError(f"it was made from something else: {'; '.join(differing)}")
     if revision is None:
         raise UserError(f"{image.id}: names no revision of the source, and is not of this one; build it from a commit")
     if is_dirty(revision):
@@ -128,7 +128,7 @@ def find_to_verify(engine: Engine, name: str) -> Image:
     if image is None:
         raise UnknownNameError(f"{name}: no such image here; `matrix pull` or `docker pull` brings it")
     if f"{PREFIX}.cell" not in image.labels:
-        raise UserError(f"{name}: is of no cell of a matrix; `docker images vpoc` lists those that are")
+        raise UserError(f"{name}: is not an image of a cell; `docker images vpoc` lists those that are")
     return image
 
 

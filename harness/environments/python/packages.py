@@ -99,7 +99,7 @@ def _make(program: Program, stack: Stack, version: str, own: Path, made: Path, s
             into = ("--target", made / PACKAGES, "--require-hashes", "--no-deps")
             uv("pip", "install", *target, *into, "-r", lock, *source)
     except UserError as error:
-        raise UserError(f"{program.requirements}: cannot be had beside stack {stack.name}: {error}") from None
+        raise UserError(f"{program.requirements}: cannot be installed beside stack {stack.name}: {error}") from None
 
 
 def _without(lock: str, names: Collection[str]) -> str:

@@ -34,7 +34,7 @@ def take_program(program: Program, where: str) -> Program:
     """
     if program.progress not in (STDOUT, LINES) and linear_pattern(program.progress) is None:
         raise UserError(
-            f"{where}: progress: {program.progress!r} looks around or back, or repeats too often; leave that out"
+            f"{where}: progress: {program.progress!r} looks around, refers back or repeats too often; remove that"
         )
     source = Path(program.source)
     if not source.is_dir():
@@ -102,7 +102,7 @@ def _source_files(source: Path, where: str) -> Iterator[tuple[str, str]]:
                 much = f"more than {MOST_BYTES >> 20} MB or {MOST_FILES:,} files"
                 raise UserError(
                     f"{where}: {source}: holds {much}, at {file.relative_to(source)}; a source is copied: "
-                    "name what it reads under `data:`, elsewhere"
+                    "move its data elsewhere and name it under `data:`"
                 )
             yield file.relative_to(source).as_posix(), real.relative_to(inside).as_posix()
 

@@ -176,7 +176,7 @@ class MemoryPeaks(File):
 
     peak_allocated_bytes: int | None = Field(description="in tensors on its devices")
     peak_reserved_bytes: int | None = Field(description="taken from the driver for its devices")
-    peak_driver_bytes: int | None = Field(description="in use on its fullest device, by whomever")
+    peak_driver_bytes: int | None = Field(description="in use on its fullest device, by any process")
     peak_rss_bytes: int | None
     fragmentation: float | None = Field(description="1 - allocated / reserved")
     owners: tuple[MemoryOwner, ...] | None

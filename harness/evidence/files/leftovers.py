@@ -70,7 +70,7 @@ def remove_excess(work: WorkFolder) -> str:
     try:
         while names := [name for name in work.tree.some_names() if name not in left and not _stays(work, name)]:
             for name in sorted(names):
-                why = "is too much to be removed" if time.monotonic() > until else work.tree.remove(name)
+                why = "has too many files to be removed" if time.monotonic() > until else work.tree.remove(name)
                 (left if why else gone).append(name)
     except (FileNotFoundError, NotAFileError):
         # The work folder is missing or is not a folder, which was reported before.

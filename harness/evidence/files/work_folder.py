@@ -232,9 +232,9 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
             # It gets its name only once it is complete.
             half.replace(place)
         except FileNotFoundError:
-            raise UserError(f"{file}: is gone; give the same command, and the one before it is resumed from") from None
+            raise UserError(f"{file}: is gone; the same command resumes from the one before it") from None
         except NotAFileError as error:
-            raise UserError(f"{file}: {error}; remove it, and the one before it is resumed from") from None
+            raise UserError(f"{file}: {error}; remove it: the same command resumes from the one before") from None
         except OSError as error:
             raise cannot_be_written(place, error) from None
         finally:

@@ -24,7 +24,7 @@ class GpuSensors(File):
     power_watts: FiniteFloat | None
     celsius: dict[str, FiniteFloat] = Field(description="temperatures by sensor: edge, junction, mem")
     megahertz: dict[str, FiniteFloat] = Field(description="clocks: sclk of the shaders, mclk of the memory")
-    used_bytes: int | None = Field(description="of its memory, by whomever")
+    used_bytes: int | None = Field(description="of its memory, by any process")
 
 
 class GpuSensorSample(Versioned):

@@ -21,7 +21,7 @@ APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
 # The exit code of the app, and of the library that parses its options, for a command that asks for the impossible.
 REFUSAL_EXIT = 2
 UNVERIFIED = "old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
-NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothing"
+NOT_INDEPENDENTLY = "not verified independently, so it qualifies for nothing"
 # Begins the `injected_fault` of an attempt that follows the attempt into which the fault was injected.
 AFTER_FAULT = "after "
 
@@ -47,7 +47,7 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         return outcome
     if outcome.name == "completed" and never_meets(request.resumed, fault):
         kind = fault.removeprefix(AFTER_FAULT)
-        detail = f"{outcome.detail}; it comes after the injected fault {kind}, so that it counts for nothing"
+        detail = f"{outcome.detail}; it comes after the injected fault {kind}, so it does not count"
         return replace(outcome, detail=detail)
     if outcome.name == "completed":
         return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")

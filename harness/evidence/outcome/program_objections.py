@@ -22,14 +22,17 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
         yield "work-folder", f"it changed its own source ({source}), which it may only read"
     if seen.survivors:
         left = some_of(map(shown, seen.survivors), MOST_NAMED)
-        yield "no-result", f"exit 0, but it left running what was ended then ({left}); have it stay in the foreground"
+        yield "no-result", f"exit 0, but it left processes running, now ended ({left}); have it wait for them"
     for one in seen.products:
         if one.problem:
             yield one.diagnosis, f"exit 0, but {one.product.file} {one.problem}"
     if seen.loss is not None and not math.isfinite(seen.loss):
-        yield "not-finite", f"the last loss that it told, at step {seen.step}, is {seen.loss}"
+        yield "not-finite", f"the last loss that it reported, at step {seen.step}, is {seen.loss}"
     if seen.loss_unread:
-        yield "incomplete-result", "its last loss is in lines of progress that were too many to be read; tell it later"
+        yield (
+            "incomplete-result",
+            "its last loss is in progress that was skipped, as there were too many lines; report fewer",
+        )
     if not (request.program and request.program.produces) and not (seen.advances or seen.printed):
         yield "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"
 
@@ -41,7 +44,7 @@ def program_in_words(seen: ProgramEvidence) -> str:
     summary = (
         f"{seen.advances} lines of progress, the last of step {seen.step}{of}{loss}"
         if seen.advances
-        else "no progress told"
+        else "no progress reported"
     )
     files = len(seen.products)
     checked = f", {many(files, 'file')} checked" if files else ""

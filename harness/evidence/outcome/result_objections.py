@@ -24,7 +24,7 @@ def result_objections(request: Request, evidence: Evidence, result: Result) -> I
     if result.workload_hash != request.workload_hash:
         yield "wrong-workload", "the workload hash in the result is not the one asked for"
     if result.injected_fault and request.injected_fault is None:
-        yield "wrong-workload", f"the result tells of a fault that nobody injected: {shown(result.injected_fault)}"
+        yield "wrong-workload", f"the result names a fault that nobody injected: {shown(result.injected_fault)}"
     for name, asked in request.options.items():
         got = result.options.get(name)
         if (list(got) if isinstance(got, tuple) else got) != asked:
@@ -134,7 +134,7 @@ def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diag
         if found != model.sha256:
             yield "model-damaged", f"the model file {shown(model.file)} does not have the hash the result gives"
     if len(evidence.earlier_sha256) != len(result.earlier):
-        yield "model-damaged", "not all model files were looked at"
+        yield "model-damaged", "not all model files were checked"
 
 
 def memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
@@ -145,7 +145,7 @@ def memory_objections(request: Request, evidence: Evidence, result: Result) -> I
         return
     peak = result.memory.peak_on_device if result.memory else None
     if peak is None:
-        yield "incomplete-result", "it does not tell how much memory it used of a GPU, which the workload limits"
+        yield "incomplete-result", "it does not say how much GPU memory it used, which the workload limits"
         return
     if request.ranks > 1:
         # The result has the device of the first rank only; the other ranks report theirs in their progress.

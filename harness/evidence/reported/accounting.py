@@ -154,7 +154,7 @@ def _other_time(model: ModelAccount, told: Training, *, resumed: bool) -> Iterat
     also claims the time of the earlier runs.
     """
     if told.time is None:
-        yield "the result does not tell where its time went"
+        yield "the result does not say where its time went"
         return
     training, claimed = told.throughput.train_seconds, sum(told.time.values())
     of_training = sum(seconds for kind, seconds in told.time.items() if kind in TRAINING_TIME)

@@ -185,7 +185,7 @@ class RankAccount:
             told, most = line.monotonic - self._first.monotonic, seen.by - seen.started
             if told > most * (1 + CLOCK_AHEAD_SHARE) + CLOCK_AHEAD_SECONDS:
                 self._first = None
-                yield f"it tells of {told:.1f} s, and was started {most:.1f} s before"
+                yield f"it reports {told:.1f} s, and was started {most:.1f} s before"
 
     def _restarts(self, line: Progress) -> bool:
         """Return whether a line begins a phase that may be repeated."""
@@ -278,7 +278,7 @@ class RankAccount:
             if model.checkpoints > MAX_CHECKPOINTS_OF_A_STEP:
                 yield f"{model.checkpoints} checkpoints of step {line.done}"
             if validated and not self._lost:
-                yield "it validated and tells no losses of the epoch"
+                yield "it validated, but reports no losses of the epoch"
             return
         per_epoch = (model.total or 0) // self._epochs
         if line.done != ended.epoch * per_epoch:

@@ -35,12 +35,12 @@ NOT_BEGUN: Final = "not-begun"
 REFUSED: Final = "refused"
 """Diagnosis, and kind of count, of a run whose command the app refused."""
 _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
-    "hup": "HUP ended it: a terminal or desktop session that went down may have been the GPU's doing",
+    "hup": "HUP ended it: the GPU may have brought down the terminal or the desktop session",
     "term": "TERM ended it, and the host was not shutting down",
 }
 _OTHER_INTERRUPTIONS: Final[Mapping[str | None, str]] = {
     "ctrl-c": "Ctrl-C ended it while it progressed",
-    "shutdown": "the host was shut down in order while it progressed",
+    "shutdown": "the host was shut down cleanly while it progressed",
     "harness-killed": "its harness was killed while it progressed",
     "scheduler": "the scheduler cancelled its job while it progressed",
     "engine": "the Docker engine was gone, and its GPUs are healthy",
@@ -182,7 +182,7 @@ def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> Run
         return PASSED
     if row.diagnosis == REFUSED and _command(row) in taken:
         # Otherwise an app could have every failed start left out, by the way it ends.
-        return RunCount("failed", f"the app refused the command, which it takes in other runs: {row.detail}")
+        return RunCount("failed", f"the app refused the command, which it accepts in other runs: {row.detail}")
     if row.diagnosis == REFUSED:
         return RunCount("not-counted", f"the app refused the command: {row.detail}", REFUSED)
     if row.outcome == "interrupted":
@@ -201,5 +201,5 @@ def _interrupted(row: Row) -> RunCount:
         return RunCount("failed", why, diagnosis="no-progress")
     if ended:
         signal = (row.interrupted_by or "").upper()
-        return RunCount("not-counted", f"{signal} ended it, and it used no GPU whose doing that could be", INTERRUPTED)
+        return RunCount("not-counted", f"{signal} ended it, and it used no GPU that could be the cause", INTERRUPTED)
     return RunCount("not-counted", _OTHER_INTERRUPTIONS.get(row.interrupted_by, ""), INTERRUPTED)

@@ -43,7 +43,7 @@ class Expectation:
     def in_words(self) -> str:
         """The expectation in one sentence."""
         if self.takes == inf:
-            return f"nothing can be said of {self.hours:g} h: no hours of training were seen yet"
+            return f"nothing can be said about {self.hours:g} h: no training was seen yet"
         seldom = self.uninterrupted < 0.01  # noqa: PLR2004
         chance = "hardly a chance (under 1 %)" if seldom else f"a chance above {floor(self.uninterrupted * 100)} %"
         restarts = f"{self.restarts:.1f}" if self.restarts < 10 else f"{self.restarts:.0f}"  # noqa: PLR2004
@@ -53,7 +53,7 @@ class Expectation:
             f"{self.hours:g} h of training end uninterrupted with {chance}, "
             f"take fewer than {restarts} restarts on average, and less than {self.takes:.1f} h"
         )
-        return said if self.within else f"{said}; that is longer than the runs it rests on, and may be worse"
+        return said if self.within else f"{said}; that is longer than these runs, and may be worse"
 
 
 def expected_hours(

@@ -69,7 +69,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
 
         told = f"{intent.run_id} began {when(intent.started)}"
         if owner_alive(intent):
-            lines.append(f"{told} and goes on, by process {intent.owner_pid}")
+            lines.append(f"{told} and continues, in process {intent.owner_pid}")
         elif intent.host.machine == machine:
             left = ", though its processes run on" if intent.run_id in marked_runs(results.runs) else ""
             ends = "the next `matrix run` ends what is left of it and records it as interrupted"
@@ -78,7 +78,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     if injected := [row for row in rows if row.injected_fault is not None]:
         lines.append(f"{runs_in_words(injected)} with an injected fault, not counted")
     if rehearsed := sum(row.rehearsal for row in rows):
-        lines.append(f"{many(rehearsed, 'rehearsal')}, counted for nothing")
+        lines.append(f"{many(rehearsed, 'rehearsal')}, not counted")
     if own := sum(row.own_program for row in rows):
         lines.append(f"{many(own, 'run')} of programs of your own: numbers not checked, qualifying for nothing")
     unverified = sum(not (row.verified or row.own_program) for row in rows)

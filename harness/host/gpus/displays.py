@@ -24,7 +24,7 @@ def why_a_screen_may_be_lost(gpu: GpuFacts, root: Path) -> str | None:
         return f"a screen is attached to it ({', '.join(screens)})"
     folder = device_folder(gpu, root)
     if folder is None or not any(folder.glob("drm/card[0-9]*")):
-        return "the driver does not tell what connectors it has"
+        return "the driver does not show what connectors it has"
     if unknown := [f"{name} {status}" for name, status in _connectors(gpu, root) if status != DISCONNECTED]:
         return f"a screen may be attached to it ({', '.join(unknown)})"
     return None

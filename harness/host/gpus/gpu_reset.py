@@ -38,7 +38,7 @@ def reset_gpu(gpu: GpuFacts, root: Path) -> Reset:
     try:
         used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
     except TimeoutError:
-        used_by = f"the driver does not tell in {ANSWER_SECONDS:.0f} s who uses it"
+        used_by = f"the driver does not say within {ANSWER_SECONDS:.0f} s who uses it"
     if used_by:
         return Reset(False, f"not reset: {used_by}")
     refusals = []

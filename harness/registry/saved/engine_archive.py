@@ -121,7 +121,7 @@ def _take_blob(given: EngineAnswer, member: tarfile.TarInfo, stream: IO[bytes], 
             begins = again.read(2)
             if begins[:1] in b"{[" and member.size <= LARGEST_JSON:
                 text = begins + again.read()
-                # Ignore what is no JSON, because a layer may begin with the same byte: the name of its first file.
+                # Ignore what is not JSON, because a layer may begin with the same byte: the name of its first file.
                 with suppress(ValueError):
                     load_json(text)
                     given.texts[member.name] = text

@@ -90,7 +90,7 @@ class StackSample:
         """A line for each process that gave no stacks, with the likely reason."""
         told = {one.pid for one in self.stacks}
         silent = (process for process in self.processes if process.pid not in told)
-        return tuple(f"process {one.pid} ({one.name}) told nothing: {one.why_silent}" for one in silent)
+        return tuple(f"process {one.pid} ({one.name}) gave no stack: {one.why_silent}" for one in silent)
 
 
 def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSample:

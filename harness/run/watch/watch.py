@@ -311,10 +311,10 @@ class Watch:
         idle = self.idle.idle
         if idle <= STUCK_SECONDS or self.collected or started.handle.poll() is not None:
             return ""
-        with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
+        with skippable(f"no rank advanced for {idle:.0f} s: saving the stacks first; Ctrl-C once more skips that"):
             samples = self._collector.samples(2)
             self._collector.keep(samples)
-            return f"{hangs.describe(stalled, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
+            return f"{hangs.describe(stalled, samples[-1])}; the evidence is in {RunFolder.FAILURE}/"
         return ""
 
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:

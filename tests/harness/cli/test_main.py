@@ -223,7 +223,7 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
         told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
     assert [line.split()[1] for line in told] == ["lost", "on", "1"]
     assert "its harness is gone, though its processes run on; the next" in told[0]
-    assert f"goes on, by process {me.pid}" in told[1]
+    assert f"continues, in process {me.pid}" in told[1]
     assert "1 run with an injected fault, not counted" in told[2]
 
 

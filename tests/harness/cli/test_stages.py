@@ -349,7 +349,7 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
             "has bars of 1 weekday, so no more sessions, and 63 are needed (60 for lookback, 3 to use); give more data",
         ),
         ("\x7fELF\0\1,,,,,,,,\n1\n", "not a merged CSV: it is not text"),
-        ("\x1f\x8b\x08\0\0", "is packed by gzip; `zcat DATA > DATA.csv` unpacks it"),
+        ("\x1f\x8b\x08\0\0", "is compressed by gzip; `zcat DATA > DATA.csv` unpacks it"),
     ],
 )
 def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(root: Path, text: str, said: str) -> None:

@@ -94,7 +94,7 @@ def test_the_log_explains_with_file_and_line(
     for text, rule in ((f"{ILLEGAL}\n{aborted}", "aborted"), (f"{aborted}{ILLEGAL}", "illegal-access")):
         found = explain({"log.txt": text}, Exit(-6), diagnosis="crash")
         assert found.rule == rule
-        assert found.cause.endswith("(the logs take too long to read: parts of them were passed over)")
+        assert found.cause.endswith("(the logs take too long to read: parts of them were skipped)")
 
 
 def test_what_the_version_says(explain: Callable[..., Explanation]) -> None:
@@ -424,7 +424,7 @@ def test_a_run_without_a_gpu_has_a_remedy_that_is_about_none(
     assert found.remedy.startswith(remedy)
     assert not re.search("HSA_|AMD_|NCCL_", found.remedy)
     assert found.presets == ()
-    assert found.cause.startswith("this run used no GPU; of one that does") == (remedy == NO_GPU)
+    assert found.cause.startswith("this run used no GPU; for a run on a GPU") == (remedy == NO_GPU)
     on_gpu = explain({"log.txt": f"{log}\n"}, outcome=outcome, device="cuda", rocm="6.3")
     assert bool(on_gpu.presets) == bool(remedy)
 

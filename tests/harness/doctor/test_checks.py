@@ -214,7 +214,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "no shared memory": (
         lambda t: t.write("proc/mounts", "sysfs /sys sysfs rw 0 0"),
         {("shared-memory", "warning")},
-        "is no tmpfs",
+        "is not a tmpfs",
     ),
     "a limit of locked memory": (
         lambda t: t.write("proc/self/limits", trees.LIMITS.format(limit=8388608)),

@@ -105,7 +105,7 @@ def test_one_image_with_much_to_tell_is_passed_over_in_lists_and_named_once(
     for _ in range(2):
         assert [found["Labels"]["a"] for found in engine.client.api.images("of-one")] == ["b", "b"]
     (said,) = caplog.messages
-    assert said.startswith(f"matrix: sha256:{2:064x} is passed over: it has more than 500 bytes")
+    assert said.startswith(f"matrix: sha256:{2:064x} is skipped: it has more than 500 bytes")
     assert f"`docker image rm sha256:{2:064x}`" in said
 
 

@@ -318,7 +318,7 @@ def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_reported(
     record = Results(tmp_path / "results").record("r1")
     assert record is not None
     assert (record.outcome, record.diagnosis) == ("interrupted", None)
-    assert record.detail == "the harness could not go on: no such engine; start it"
+    assert record.detail == "the harness could not continue: no such engine; start it"
 
 
 def test_of_a_run_whose_record_cannot_be_made_no_checkpoint_counts(

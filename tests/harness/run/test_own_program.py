@@ -157,12 +157,12 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
     [
         ("", {}, "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"),
         (TRAIN, {"produces": [{"file": "model.pt"}]}, "no-result", "exit 0, but model.pt is not there"),
-        ("print('step 1/1 loss nan')", {}, "not-finite", "the last loss that it told, at step 1, is nan"),
+        ("print('step 1/1 loss nan')", {}, "not-finite", "the last loss that it reported, at step 1, is nan"),
         (
             "print('step 1/1 loss 1' + '\\n' * 250_000 + 'step 1/1 loss nan' + '\\n' * 250_000)",
             {},
             "incomplete-result",
-            "its last loss is in lines of progress that were too many to be read",
+            "its last loss is in progress that was skipped",
         ),
         ("input('which GPU? ')", {}, "app-error", "exit 1: 'EOFError: EOF when reading a line'"),
         ("import os; os.abort()", {}, "crash", "the train process ended with SIGABRT"),
@@ -181,7 +181,7 @@ def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) 
             "    os.setsid()\n    time.sleep(60)",
             {},
             "no-result",
-            "exit 0, but it left running what was ended then",
+            "exit 0, but it left processes running",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def safetensors(header: Mapping[str, Any], data: bytes) -> bytes:
 
 
 TENSOR = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-UNREADABLE = "is no safetensors file: its header cannot be read"
+UNREADABLE = "is not a safetensors file: its header cannot be read"
 ELSEWHERE = "is damaged: its tensors are not where its header says"
 WEIGHTS = safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8))
 
@@ -86,7 +86,7 @@ def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
         (b'{"eval": {"loss": NaN}}', [("not-finite", "says that eval.loss is nan")]),
         (b'{"eval": {"loss": 1%s}}' % (b"0" * 400), []),
         (b'{"eval": 1}', [("no-result", "has no number eval.loss")]),
-        (b"{", [("no-result", "is no JSON")]),
+        (b"{", [("no-result", "is not JSON")]),
         # Half a gigabyte in memory.
         (b'{"eval": {"loss": 0.5}, "": [%s0]}' % (b"[]," * (5 << 20)), [("no-result", "has more than 4194304 bytes")]),
     ],
@@ -107,8 +107,8 @@ def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
     [
         (WEIGHTS, ""),
         (WEIGHTS[:-1], "is damaged: it is not as long as its header says"),
-        (WEIGHTS[:4], "is no safetensors file: it is too short for its header"),
-        (struct.pack("<Q", 2**60) + bytes(20), "is no safetensors file: it is too short for its header"),
+        (WEIGHTS[:4], "is not a safetensors file: it is too short for its header"),
+        (struct.pack("<Q", 2**60) + bytes(20), "is not a safetensors file: it is too short for its header"),
         (safetensors({}, b""), "holds no tensor"),
         (
             safetensors({"w": {**TENSOR, "shape": [3]}}, bytes(8)),

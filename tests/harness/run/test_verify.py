@@ -216,7 +216,7 @@ def unverified(place: Place, record: Record, why: str) -> bool:
     assert record.outcome == "completed", record.detail
     assert record.not_verified is not None
     assert record.not_verified.startswith(why)
-    assert f"not verified independently, so that it qualifies for nothing: {why}" in record.detail
+    assert f"not verified independently, so it qualifies for nothing: {why}" in record.detail
     return not (row.verified or row.qualifies_for_promotion)
 
 
@@ -290,7 +290,7 @@ def test_without_a_verifier_a_run_completes_and_qualifies_for_nothing(
     place.run = replace(place.run, verifier=verifier_of(place.run))
     record = place.make()
     assert record.outcome == "completed"
-    assert record.detail.endswith(f"32 steps; not verified independently, so that it qualifies for nothing: {why}")
+    assert record.detail.endswith(f"32 steps; not verified independently, so it qualifies for nothing: {why}")
     (row,) = Index(place.results).rows()
     assert (row.verified, row.qualifies_for_promotion) == (False, False)
     assert place.asked("own") == ""

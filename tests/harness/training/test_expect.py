@@ -34,7 +34,7 @@ def test_a_tag_says_what_a_training_can_expect(
     # One failure in 24 hours: less than one in 3.48.
     assert said.startswith("10 h of training end uninterrupted with a chance above 5 %, take fewer than 2.9 restarts")
     assert said.endswith("and less than 10.1 h (by known-good-cpu, workload quick)")
-    assert "longer than the runs it rests on" in told(make_evidence(**COUNTED, longest_hours=2.0))
+    assert "longer than these runs" in told(make_evidence(**COUNTED, longest_hours=2.0))
     # The best of many is held to more, and so is what can be expected of it.
     assert "4.7 restarts" in told(make_evidence(**COUNTED, longest_hours=12.0, among=40))
 

@@ -164,7 +164,7 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
         (source / "train.py").unlink()
     (source / "train.py").touch()
     monkeypatch.setattr(programs, "MOST_FILES", 1)
-    assert "name what it reads under `data:`" in refusal()
+    assert "name it under `data:`" in refusal()
 
 
 def test_a_lock_is_left_without_what_the_stack_has_and_what_only_that_needs() -> None:
@@ -181,5 +181,5 @@ def test_a_lock_is_left_without_what_the_stack_has_and_what_only_that_needs() ->
 
 @pytest.mark.parametrize("progress", [r"(?<=at )(?P<step>\d+)", r"(?P<step>\d)\1"])
 def test_a_pattern_that_may_take_for_ever_is_refused(source: Path, progress: str) -> None:
-    with pytest.raises(UserError, match=r"--app: progress: .* looks around or back"):
+    with pytest.raises(UserError, match=r"--app: progress: .* looks around"):
         take(source, progress=progress)

@@ -99,7 +99,7 @@ def test_one_that_is_not_what_its_name_says_is_not_handed_over(tmp_path: Path) -
         hand_over([file], tmp_path / "2")
     assert list((tmp_path / "2" / file.parent.name).iterdir()) == []
     file.unlink()
-    with pytest.raises(UserError, match=f"^{file}: is gone; give the same command") as gone:
+    with pytest.raises(UserError, match=f"^{file}: is gone; the same command resumes") as gone:
         hand_over([file], tmp_path / "2")
     # That would be taken for what the run itself did to its folder.
     assert type(gone.value) is UserError

@@ -66,7 +66,7 @@ def test_where_nothing_can_verify_it_a_run_completes_and_says_that_it_qualifies_
     decided = decide(replace(request_, not_verified="no stack for CPUs"), alone)
     assert (decided.name, decided.detail) == (
         "completed",
-        "2 epochs, 32 steps; not verified independently, so that it qualifies for nothing: no stack for CPUs",
+        "2 epochs, 32 steps; not verified independently, so it qualifies for nothing: no stack for CPUs",
     )
 
 
@@ -180,7 +180,7 @@ class TestInjectedFault:
     def test_one_that_is_never_met_is_not_called_unnoticed(self, request_: Request, evidence: Evidence) -> None:
         decided = decide(replace(request_, injected_fault="after segv"), evidence)
         assert (decided.name, decided.diagnosis) == ("completed", None)
-        assert decided.detail.endswith("it comes after the injected fault segv, so that it counts for nothing")
+        assert decided.detail.endswith("it comes after the injected fault segv, so it does not count")
 
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values

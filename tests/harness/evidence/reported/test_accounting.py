@@ -253,7 +253,7 @@ def test_a_line_that_is_newer_than_when_it_was_read_is_a_breach(told: Told) -> N
         at = line["monotonic"] - 500
         line["monotonic"] += 20
         accounting.saw(Progress.model_validate(line), SeenAt(at - 0.1, at, started))
-    assert any("it tells of " in breach for breach in accounting.breaches)
+    assert any("it reports " in breach for breach in accounting.breaches)
 
 
 def a_second_of(lines: list[Values], key: str, value: Any) -> None:
@@ -350,7 +350,7 @@ ATTACKS: dict[str, tuple[Callable[[list[Values]], object], str]] = {
     "past the end of an epoch": (change("step", 16, done=24), "rank 0: step 24 comes before epoch 1 was validated"),
     "no losses of an epoch": (
         change("checkpoint", 16, epoch_losses=None),
-        "rank 0: it validated and tells no losses of the epoch",
+        "rank 0: it validated, but reports no losses of the epoch",
     ),
     "an epoch that ends early": (
         change("checkpoint", 16, done=16, epoch_losses={**EPOCH, "epoch": 2}),
@@ -409,7 +409,7 @@ LIES: dict[str, tuple[Values, str]] = {
         {"epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2, 3)]},
         "rank 0, mlp: progress does not show that epoch 3 was validated",
     ),
-    "no times": ({"time": None}, "mlp: the result does not tell where its time went"),
+    "no times": ({"time": None}, "mlp: the result does not say where its time went"),
     "a model more": ({"steps_done": 33}, "rank 0, mlp: progress ends at step 32 of 32, the result has 33 of 32"),
 }
 
@@ -535,7 +535,7 @@ def test_no_app_tells_of_more_time_than_it_had(late: float, told: Told, *, found
         return SeenAt(max(at, began), max(at, began) + 0.01, began)
 
     breaches_found = live(told.lines, expected(), seen).breaches
-    assert [one.startswith("rank 0: it tells of ") for one in breaches_found] == [True] * found
+    assert [one.startswith("rank 0: it reports ") for one in breaches_found] == [True] * found
 
 
 @pytest.mark.parametrize("megabytes", [0, 100])

@@ -92,7 +92,7 @@ def test_a_command_that_the_app_refused_says_nothing_of_the_cell(history: Histor
 def test_a_command_that_the_app_takes_and_refuses_in_turn_has_failed_where_it_refused(history: History) -> None:
     history.run("a", "failed", diagnosis=REFUSED).run("b").run("c", "failed", diagnosis=REFUSED)
     assert history.counted_as == {"a": "failed", "b": "passed", "c": "failed"}
-    assert "which it takes in other runs" in history.counts["c"].why
+    assert "which it accepts in other runs" in history.counts["c"].why
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "hung", "interrupted"])
@@ -193,7 +193,7 @@ def test_a_session_that_ends_is_no_failure_of_a_run_without_a_gpu(by: str, histo
     history.run("a", "interrupted", gpus=(), interrupted_by=by)
     history.run("b", "interrupted", gpus=(), interrupted_by=by, idle_seconds=61.0, idle_limit=180.0)
     assert history.counted_as == {"a": "not-counted", "b": "failed"}
-    assert history.counts["a"].why == f"{by.upper()} ended it, and it used no GPU whose doing that could be"
+    assert history.counts["a"].why == f"{by.upper()} ended it, and it used no GPU that could be the cause"
     assert history.counts["a"].hours_count
 
 

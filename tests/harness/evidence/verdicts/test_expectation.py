@@ -43,7 +43,7 @@ def test_without_failures_it_takes_its_time_and_without_hours_nothing_is_known()
     assert (told.uninterrupted, told.restarts, told.takes, told.within) == (1, 0, 10, True)
     nothing = expectation(10, inf, inf, 0)
     assert (nothing.uninterrupted, nothing.restarts, nothing.takes) == (0, inf, inf)
-    assert nothing.in_words == "nothing can be said of 10 h: no hours of training were seen yet"
+    assert nothing.in_words == "nothing can be said about 10 h: no training was seen yet"
 
 
 def test_bursts_spoil_one_chance_and_cost_each_its_restart() -> None:
@@ -56,9 +56,7 @@ def test_it_is_said_in_a_sentence_with_the_length_that_it_rests_on() -> None:
     within = expectation(10, 1 / 3.5, 1 / 3.5, 12).in_words
     assert within.startswith("10 h of training end uninterrupted with a chance above 5 %, take fewer than 2.9 restarts")
     assert "longer than" not in within
-    assert expectation(10, 1 / 3.5, 1 / 3.5, 1).in_words.endswith(
-        "that is longer than the runs it rests on, and may be worse"
-    )
+    assert expectation(10, 1 / 3.5, 1 / 3.5, 1).in_words.endswith("that is longer than these runs, and may be worse")
 
 
 def test_where_hardly_anything_was_seen_to_last_no_number_of_restarts_is_said() -> None:

@@ -121,7 +121,7 @@ def test_where_the_driver_does_not_tell_who_uses_it_nothing_is_reset(
     calls = program("amd-smi", "exit 0")
     with silent(tree.root / f"sys/class/kfd/kfd/proc/4712/vram_{KFD_IDS[1]}"):
         reset = reset_gpu(a_gpu(1), tree.root)
-    assert (reset.done, reset.detail) == (False, "not reset: the driver does not tell in 0 s who uses it")
+    assert (reset.done, reset.detail) == (False, "not reset: the driver does not say within 0 s who uses it")
     assert not calls.exists()
 
 

@@ -89,7 +89,7 @@ def test_a_process_that_told_nothing_is_said_to_have_told_nothing(tmp_path: Path
     collect(
         RunFolder(tmp_path), FailureScene(began=0, samples=[sample(processes=(deaf,))], processes=[deaf], root=tmp_path)
     )
-    assert "process 5 (python) told nothing: it does not catch SIGUSR1" in index(tmp_path)["missing"]["stacks-1"]
+    assert "process 5 (python) gave no stack: it does not catch SIGUSR1" in index(tmp_path)["missing"]["stacks-1"]
 
 
 def test_a_folder_that_cannot_be_written_to_does_not_fail_the_run(tmp_path: Path) -> None:

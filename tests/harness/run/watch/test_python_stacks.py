@@ -91,7 +91,7 @@ def test_each_process_that_listens_tells_the_stacks_of_its_threads_and_no_other_
     time.sleep(0.1)
     assert deaf.poll() is None
     (silence,) = sample.silence
-    assert re.fullmatch(rf"process {deaf.pid} \(.+\) told nothing: it does not catch SIGUSR1, .+", silence)
+    assert re.fullmatch(rf"process {deaf.pid} \(.+\) gave no stack: it does not catch SIGUSR1, .+", silence)
     assert f"rank 1, process {one.pid}:\n" in sample.text
 
 

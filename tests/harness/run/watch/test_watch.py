@@ -356,7 +356,7 @@ def test_a_second_ctrl_c_skips_keeping_stacks(
     began = time.monotonic()
     assert interrupted(tmp_path / "run", "hang@4/1") == "SIGINT"
     assert time.monotonic() - began < 50
-    assert "keeping the stacks first; once more skips that\nleft out\n" in capfd.readouterr().err
+    assert "saving the stacks first; Ctrl-C once more skips that\nleft out\n" in capfd.readouterr().err
 
 
 class Planned(KeyboardInterrupt):
