@@ -1,1 +1,1 @@
-"""The run folder, the records, their index, and the outcome of a run."""
+"""The run folder, the records, their index, the outcome of a run, and verdicts."""

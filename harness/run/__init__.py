@@ -1,1 +1,1 @@
-"""One run: spec -> start -> watch -> verify -> record, and what follows a failure."""
+"""One run: spec -> start -> watch -> verify -> outcome -> checks of the GPUs -> record."""

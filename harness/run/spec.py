@@ -1,4 +1,4 @@
-"""One run: the request, and everything that follows from it, derived once and only read afterwards."""
+"""Run -> RunSpec: everything that follows from a run, derived once and only read afterwards."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from harness.host.processes.processes import ProcessId
 from harness.matrix.workload_options import family_of, workload_hash
 from harness.run.asked import Run
 from harness.run.launch import Launch, base_variables, launch_of, visible_devices
-from harness.run.verifying import VerifierJobs
+from harness.run.verifier_jobs import VerifierJobs
 
 ENV = "/usr/bin/env"
 
@@ -38,6 +38,8 @@ class RunSpec:
     """Everything that follows from a run in its folder.
 
     Attributes:
+        intent: What is written before the start: how the run is made.
+        request: What its evidence is compared with.
         work: The folder that the app writes to, under its path on the host.
         gpus: The GPUs of the run that the driver lists; empty on the CPU.
         phases: The processes that train, in order.

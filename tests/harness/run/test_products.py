@@ -15,7 +15,7 @@ import pytest
 from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.programs import Program
 from harness.run.products import check_products, safetensors_problem, stamps
-from harness.run.verifying import LOAD_WEIGHTS
+from harness.run.verifier_jobs import LOAD_WEIGHTS
 
 
 def safetensors(header: Mapping[str, Any], data: bytes) -> bytes:
