@@ -47,8 +47,8 @@ def carry_out(
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))
     with unreadable.reading():
         found = (*found, *leftovers(spec.work))
-    if unexpected := tuple(one for one in found if not one.expected):
-        notes.append(in_short(unexpected))
+    if others := tuple(one for one in found if not one.is_read):
+        notes.append(in_short(others))
     unaccountable = Unreadable()
     with unaccountable.reading():
         accounting.close(result)
@@ -60,7 +60,7 @@ def carry_out(
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
         memory=MemoryUse.of(watch.progress.memory.samples),
-        leftovers=in_short(tuple(one for one in found if one.expected)),
+        leftovers=in_short(tuple(one for one in found if one.is_read)),
         breaches=accounting.breaches,
         steps_accounted=accounting.steps if not unaccountable else (),
     )

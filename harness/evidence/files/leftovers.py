@@ -28,12 +28,12 @@ FILES = {
 class Leftover:
     """A name in a work folder, or the folder itself, and what is wrong with it.
 
-    `expected`: whether the harness reads a file or folder of this name, so that the run cannot be judged.
+    `is_read`: whether the harness reads a file or folder of this name. If so, the run cannot be judged.
     """
 
     name: str
     why: str
-    expected: bool = True
+    is_read: bool = True
 
     def __str__(self) -> str:
         return f"{shown(self.name)} in the work folder {self.why}" if self.name else f"the work folder {self.why}"
@@ -111,7 +111,7 @@ def _judged(work: WorkFolder, entry: Entry) -> Iterator[Leftover]:
     elif entry.name in FOLDERS and not entry.is_folder:
         yield Leftover(entry.name, f"is {entry.kind}, not a folder")
     elif not (entry.is_file or entry.is_folder):
-        yield Leftover(entry.name, f"is {entry.kind}", expected=False)
+        yield Leftover(entry.name, f"is {entry.kind}", is_read=False)
 
 
 def _in_output(work: WorkFolder) -> Iterator[Leftover]:
@@ -124,4 +124,4 @@ def _in_output(work: WorkFolder) -> Iterator[Leftover]:
         return
     for entry in found:
         if not (entry.is_file or entry.is_folder):
-            yield Leftover(f"{WorkFolder.OUTPUT}/{entry.name}", f"is {entry.kind}", expected=False)
+            yield Leftover(f"{WorkFolder.OUTPUT}/{entry.name}", f"is {entry.kind}", is_read=False)

@@ -17,7 +17,7 @@ READ = ("result.json", "progress-0.jsonl", "progress-17.jsonl", "position-0.bin"
 
 
 def told(work: Path) -> list[tuple[str, bool]]:
-    return [(str(one), one.expected) for one in leftovers(WorkFolder(work))]
+    return [(str(one), one.is_read) for one in leftovers(WorkFolder(work))]
 
 
 def test_of_an_honest_run_nothing_is_reported(tmp_path: Path) -> None:
