@@ -1,6 +1,7 @@
 """The header of a merged CSV: tells whether a file is one, and which columns it has."""
 
 import csv
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def find_head(path: Path) -> Head | None:
 
     UserError when the file cannot be read or is empty, or a column is missing or appears twice.
     """
-    if path.is_dir():
+    # Path.is_dir raises OSError for a path that is too long or may not be looked up.
+    if os.path.isdir(path):  # noqa: PTH112
         return None
     start = _start(path)
     names, lines, ended = _columns(start)

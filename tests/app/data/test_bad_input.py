@@ -77,6 +77,11 @@ def test_a_missing_file_and_a_folder(tmp_path):
         load_bars(tmp_path)
 
 
+def test_a_path_that_cannot_be_looked_at(tmp_path):
+    with pytest.raises(UserError, match="File name too long"):
+        inspect(tmp_path / ("a" * 300))
+
+
 def test_few_off_grid_prices_are_rounded_and_counted(tmp_path):
     rows = [f"2024-01-02T{h:02}:{m:02}:00Z,4000,4001,3999,4000.25,10,15\n" for h in range(20) for m in range(60)]
     rows[500] = rows[500].replace("4000.25", "4000.30")
