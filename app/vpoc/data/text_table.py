@@ -66,16 +66,16 @@ def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDA
     """
     text = table.frame[column].str.strip_chars()
     parsed = text.cast(pl.Float64, strict=False)
-    blank = (text.is_null() | (text == "")).to_numpy()
     values: npt.NDArray[np.float64] = parsed.fill_null(np.nan).to_numpy()
-    bad = ~np.isfinite(values) & (~blank if empty is not None else True)
+    bad = ~np.isfinite(values)
+    if empty is not None:
+        blank = (text.is_null() | (text == "")).to_numpy()
+        values, bad = np.where(blank, empty, values), bad & ~blank
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         shown = repr(text[row]) if text[row] else "an empty cell"
         raise UserError(f"{table.line(row)}: {column} is {shown}, not a number; correct or remove the row")
-    if empty is None:
-        return values
-    return np.where(blank, empty, values)
+    return values
 
 
 def volumes(table: Table) -> npt.NDArray[np.int64]:
