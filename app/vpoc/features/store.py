@@ -15,6 +15,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 from vpoc.features.table import FEATURES_SCHEMA, NAMES
+from vpoc.features.targets import SIZE_TARGETS, TARGETS
 from vpoc.files import read_bytes
 
 FEATURES_KEY = "vpoc"
@@ -79,12 +80,17 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
             "`vpoc features`"
         )
     usual = _facts(FeatureSet(frame.head(0), FeatureOptions(), "", 0, 0, 0, 0, {}))
-    numbers = all(frame.schema[name].is_numeric() for name in NAMES)
     # Whoever makes a file can give it its hash, too.
-    if not (_is_like(facts, usual) and numbers and frame["trade_date"].is_sorted()):
+    if not _is_like(facts, usual):
+        raise _damaged(path)
+    options, schema = FeatureOptions(**facts["options"]), frame.schema
+    numbers = (*NAMES, *TARGETS.get(options.rows, ()), *SIZE_TARGETS.get(options.rows, ()))
+    if not all(name in schema and schema[name].is_numeric() for name in numbers):
+        raise _damaged(path)
+    if schema.get("trade_date") != pl.Date or not frame["trade_date"].is_sorted():
         raise _damaged(path)
     made = {
-        "options": FeatureOptions(**facts["options"]),
+        "options": options,
         "market": Market(**facts["market"]),
         **{name: tuple(facts[name]) for name in ("accepted", "smaller_kept")},
     }

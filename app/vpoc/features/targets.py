@@ -1,10 +1,15 @@
 """Targets: what came after the as-of time of a row; NaN if it is unknown or the question does not apply."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.errors import UserError
-from vpoc.features.session_facts import SessionFacts
+
+if TYPE_CHECKING:
+    # Not imported at run time, because stored features need no profiles.
+    from vpoc.features.session_facts import SessionFacts
 
 HORIZON = 30
 """Number of RTH bars that up_30 looks ahead."""
@@ -61,7 +66,7 @@ def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> F
     return target
 
 
-def session_targets(days: SessionFacts, rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
+def session_targets(days: "SessionFacts", rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
     """Return the targets of session rows `t` [rows], by name.
 
     They are NaN unless the next session is complete and of the same contract.

@@ -75,7 +75,16 @@ def test_a_file_with_a_right_hash_and_odd_facts_is_refused(built, tmp_path, odd)
         read_features(tmp_path / "f.parquet")
 
 
-@pytest.mark.parametrize("odd", [lambda frame: frame.reverse(), lambda frame: frame.with_columns(va_width=pl.lit("x"))])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda frame: frame.reverse(),
+        lambda frame: frame.with_columns(va_width=pl.lit("x")),
+        lambda frame: frame.drop("trade_date"),
+        lambda frame: frame.cast({"trade_date": pl.String}),
+        lambda frame: frame.select(pl.exclude("up_30", "next_up")),
+    ],
+)
 def test_a_file_with_a_right_hash_and_odd_rows_is_refused(built, tmp_path, odd):
     write_features(tmp_path / "f.parquet", replace(built, frame=odd(built.frame)))
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
