@@ -36,7 +36,7 @@ HELP: Mapping[str, str] = {
     "batch_size": "Samples per optimizer step, over all devices.  [default: 64]",
     "micro_batch_size": "Samples that a device works on at a time, or auto: the most that fit.  [default: its share]",
     "learning_rate": "Step size of AdamW.  [default: 0.001]",
-    "weight_decay": "Weight decay of AdamW, times the learning rate of a step.  [default: 0.01]",
+    "weight_decay": "Weight decay of AdamW, times the learning rate.  [default: 0.01]",
     "clip_norm": "Largest gradient norm: larger gradients are scaled down to it; 0: no limit.  [default: 1]",
     "schedule": "Learning rate: constant, or falling to 0 at the last step of all epochs.  [default: constant]",
     "keep": "Epoch to keep: the one with the lowest loss on the inner sessions, or the last.  [default: best]",

@@ -89,7 +89,7 @@ PLACEMENT_OPTION = click.option(
     "--placement",
     type=click.Choice(CHOICES["placement"]),
     default="uniform",
-    help="Where in its range a bar's volume is put; ticks is for files with a row per trade.",
+    help="Where the volume of a bar is put within its price range; ticks is for files with a row per trade.",
 )
 VALUE_AREA_OPTION = click.option(
     "--value-area",
@@ -145,7 +145,7 @@ ACCEPT_OPTION = click.option(
     multiple=True,
     metavar="RULE",
     callback=_rule_names,
-    help="Take data that is not plausible by this rule, which `vpoc check` names; can be given several times.",
+    help="Accept data that breaks this rule of `vpoc check`; can be given several times.",
 )
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -76,13 +76,13 @@ MODEL_OPTIONS = [
 OPTIMISER_OPTIONS = [
     click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of AdamW."),
     click.option(
-        "--weight-decay", type=FiniteRange(0, 1), default=0.01, help="Of AdamW, times the learning rate of a step."
+        "--weight-decay", type=FiniteRange(0, 1), default=0.01, help="Weight decay of AdamW, times the learning rate."
     ),
     click.option(
         "--clip-norm",
         type=FiniteRange(0),
         default=1.0,
-        help="Norm to which a larger gradient is scaled down; 0: none is.",
+        help="Largest gradient norm: larger gradients are scaled down to it; 0: no limit.",
     ),
     click.option(
         "--schedule",
@@ -164,7 +164,7 @@ MEMORY_OPTIONS = [
     click.option(
         "--mixed-precision-dtype",
         type=click.Choice(["bfloat16", "float16"]),
-        help="With --use-mixed-precision: this type in place of the usual one.",
+        help="With --use-mixed-precision: use this type instead of the usual one.",
     ),
     click.option(
         "--chunk-rows",
