@@ -247,7 +247,7 @@ def _understood(value: str, values: re.Pattern[str] | None) -> bool:
 
 
 def _not_understood(value: str, reader: str) -> str:
-    return f"{value!r} is no value that its reader ({reader}) understands"
+    return f"{value!r} is not a value that its reader ({reader}) understands"
 
 
 def _not_listed(word: str, known: list[str]) -> str:

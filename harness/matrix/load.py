@@ -228,17 +228,17 @@ def _check_stages(matrix: Matrix) -> Iterator[Problem]:
             hint = nearest(stage.workload, list(matrix.workloads))
             yield Problem((*at, "workload"), f"unknown workload {stage.workload!r}; {hint}")
         elif stage.workload is not None and stage.enters != "winner" and matrix.workloads[stage.workload].program:
-            why = "cells are chosen by numbers that are checked, which a program's are not; give `enters: winner`"
+            why = "cells are chosen by checked numbers, and those of a program are not checked; give `enters: winner`"
             yield Problem((*at, "workload"), f"{stage.workload} runs a program of your own: {why}")
         for i, other in enumerate(stage.otherwise):
             if other.preset is not None and other.preset not in matrix.presets:
                 hint = nearest(other.preset, list(matrix.presets))
                 yield Problem((*at, "otherwise", i, "preset"), f"unknown name {other.preset!r}; {hint}")
             elif other.preset is not None and stage.devices == "all" and _is_for_one(matrix.presets[other.preset]):
-                why = "is for one GPU by its `devices:`, and the stage for all"
+                why = "uses one GPU by its `devices:`, but the stage uses all"
                 yield Problem((*at, "otherwise", i, "preset"), f"{other.preset} {why}")
         if stage.workload and stage.enters != "selection" and not explored:
-            yield Problem((*at, "enters"), "the first stage has no cells of one before; give `enters: selection`")
+            yield Problem((*at, "enters"), "no stage comes before the first one; give `enters: selection`")
         explored = explored or stage.enters == "selection"
     yield from _check_endurance(matrix)
 

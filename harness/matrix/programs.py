@@ -69,7 +69,7 @@ def _of_different_names(data: tuple[str, ...]) -> tuple[str, ...]:
     names = [Path(place).name for place in data]
     for name in names:
         if not name or name in (SOURCE, PACKAGES) or names.count(name) > 1:
-            raise ValueError(f"{name!r}: each is found by its name, which has to be its own; rename it")
+            raise ValueError(f"{name!r}: files are found by name, so names must differ; rename it")
     return data
 
 

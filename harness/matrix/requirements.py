@@ -26,11 +26,11 @@ def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | No
             wanted = Requirement(text)
         except InvalidRequirement:
             if "--hash" in text or text.endswith("\\"):
-                why = "has hashes, and the lock of each stack has its own; give what it was locked from (name==1.2)"
+                why = "has hashes, but each stack has a lock of its own; give requirements without hashes (name==1.2)"
                 return f"{at}: {why}"
-            return f"{at}: is no plain requirement such as name>=1.2; give it so"
+            return f"{at}: is not a plain requirement; write it as name>=1.2"
         if wanted.url:
-            return f"{at}: comes from a place of its own; name a version"
+            return f"{at}: names a URL or a path; name a version instead"
         name = canonicalize_name(wanted.name)
         if wanted.marker and not wanted.marker.evaluate({"python_version": stack.python}):
             continue

@@ -109,7 +109,7 @@ class Stack(Strict):
         if (self.framework == "jax") != (self.jax is not None):
             raise ValueError("`framework: jax` and the version, `jax:`, go together")
         if self.jax and (self.torch_from_base or self.accelerator == "any"):
-            raise ValueError("a jax stack has a wheel of torch")
+            raise ValueError("a jax stack needs a wheel of torch")
         if self.accelerator == "any":
             return self
         if self.torch is None:

@@ -31,7 +31,7 @@ def settable(variables: dict[str, str]) -> dict[str, str]:
         if "\0" in value:
             raise ValueError(f"{name} holds a null character, which no variable can")
         if len(f"{name}={value}".encode()) >= MOST_BYTES:
-            raise ValueError(f"{name} and its value have {MOST_BYTES} bytes or more, with which nothing can be started")
+            raise ValueError(f"{name} and its value have {MOST_BYTES} bytes or more, too many to start a process")
         if name in RESERVED_VARIABLES:
             raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:

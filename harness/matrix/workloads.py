@@ -108,13 +108,13 @@ class Workload(Strict):
         if not isinstance(values, Mapping) or values.get("program") is None:
             return values
         if ignored := sorted(set(values) - OF_PROGRAMS - APP_NEEDS.keys()):
-            raise ValueError(f"`{ignored[0]}:` is the app's, which `program:` takes the place of; leave it out")
+            raise ValueError(f"`{ignored[0]}:` is an option of the app, which `program:` replaces; leave it out")
         return {**APP_NEEDS, **values}
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
         if not self.model:
-            raise ValueError("`model:` names none")
+            raise ValueError("`model:` names no model")
         if self.backend and self.strategy not in OVER_A_BACKEND:
             raise ValueError(f"strategy {self.strategy} uses no backend; leave `backend:` out")
         if self.mixed_precision_dtype and not self.use_mixed_precision:

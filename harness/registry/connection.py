@@ -113,7 +113,7 @@ class Connection:
         with self._answering(), self._asked("GET", path, headers, b"", (PARTIAL,), begin) as answer:
             begun = offset if answer.status_code == PARTIAL else 0
             if begun and not re.match(rf"bytes {begun}-", answer.headers.get("Content-Range", "")):
-                raise NoAnswerError(f"registry {self._host} goes on somewhere else than at byte {begun}")
+                raise NoAnswerError(f"registry {self._host} does not continue at byte {begun}")
             yield begun, self._pieces(answer)
 
     def _pieces(self, answer: Response) -> Iterator[bytes]:
@@ -189,8 +189,8 @@ class Connection:
         for _ in range(MOST_REDIRECTS + 1):
             if not _may_be_asked(url, place):
                 raise UserError(
-                    f"registry {self._host} redirects to {url[:200]}, which is neither it nor https; nothing was asked "
-                    "there, and do not trust it"
+                    f"registry {self._host} redirects to {url[:200]}, which is another host without "
+                    "https; nothing was sent there, do not trust it"
                 )
             mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
             answer = read(self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True))

@@ -63,11 +63,11 @@ def _pushed(registry: str, cell: Cell, image: Image) -> NodeImage:
             raise
         return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)
     if manifest is None:
-        raise UserError(f"{name}: nodes are to pull it, and it is not there; {remedy}")
+        raise UserError(f"{name}: the nodes pull it, but it is not there; {remedy}")
     reference = f"{repository}@{manifest.digest}"
     ids = (manifest.digest, descriptor_in(manifest, "config").get("digest"))
     if image.id not in ids and reference not in image.digests:
-        raise UserError(f"{name}: nodes are to pull it, and it is another image than the one here; {remedy}")
+        raise UserError(f"{name}: the nodes pull it, but it is another image than the one here; {remedy}")
     return NodeImage(id=image.id, labels=dict(image.labels), reference=reference, remedy=remedy)
 
 

@@ -204,7 +204,7 @@ class Repository:
         begun = self._ask("POST", f"{self._path}/blobs/uploads/", also=(ACCEPTED,))
         place = begun.headers.get("Location", "")
         if not place:
-            raise UserError(f"{self.name}: the registry takes a blob without saying where; do not trust it")
+            raise UserError(f"{self.name}: the registry accepts a blob without saying where it is; do not trust it")
         url = f"{place}{'&' if '?' in place else '?'}{urlencode({'digest': digest})}"
         headers = {"Content-Type": "application/octet-stream"}
         self._ask("PUT", url, headers=headers, data=content, also=(CREATED,))

@@ -31,8 +31,8 @@ def patiently(attempt: Callable[[], T], come_through: Callable[[], int], notify:
                 raise
             if failed == len(PAUSES):
                 raise NoAnswerError(
-                    f"{error}; so {failed + 1} times in a row. What came through is kept: give the command again "
-                    "once it answers"
+                    f"{error}; it failed {failed + 1} times in a row. Finished parts are kept: give the "
+                    "command again once it answers"
                 ) from None
             notify(f"{error}; trying again in {PAUSES[failed]:.0f} s")
             time.sleep(PAUSES[failed])

@@ -90,7 +90,7 @@ def test_verify_offline_checks_lock_contents_and_signatures(
     assert right.items() <= {check["name"]: check["right"] for check in told["checks"]}.items()
     matrix_command("keys", "--trust", line, "--name", "friend")
     said = matrix_command("verify", "cpu-plain", "--offline", "--registry", place).stdout
-    assert said.count("right: signed by friend, and says what the image says") == 2
+    assert said.count("right: signed by friend, and agrees with the image") == 2
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_statement_that_is_not_true_of_the_image_is_reported(own_reference: st
     place = repository.name.removesuffix("/vpoc")
     matrix_command("pull", "cpu-plain", "--registry", place, "--digest", digest)
     said = matrix_command("verify", "cpu-plain", "--offline", "--registry", place, expected=1).stdout
-    assert "provenance: WRONG: signed by you, and says otherwise than the image" in said
+    assert "provenance: WRONG: signed by you, but contradicts the image" in said
 
 
 def test_cosign_verifies_the_bundle_without_any_service(reference: str, tmp_path: Path) -> None:

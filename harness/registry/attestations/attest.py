@@ -70,7 +70,7 @@ def statements_of_image(
     """
     as_locked = is_as_locked(cell, image, contents)
     if not as_locked:
-        notify(f"{cell.id}: its lock is not here: signed is what is installed, not that the lock names it")
+        notify(f"{cell.id}: its lock is not here: the signature says what is installed, not that the lock names it")
     epochs = told_epochs(image.labels)
     bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME, as_locked=as_locked)
     said = ((PROVENANCE, provenance_of(image)), (CONTENTS, bill))

@@ -54,7 +54,7 @@ def check_offline(
     if not signed:
         here = "kept here; `matrix pull` and `matrix load` keep it, --registry looks there"
         where = f"beside it in {repository}" if repository else here
-        return (_of_lock(image, matrix, contents), ImageCheck("signatures", None, f"none is {where}"))
+        return (_of_lock(image, matrix, contents), ImageCheck("signatures", None, f"no statement is {where}"))
     return (_of_lock(image, matrix, contents), *_of_statements(signed, image, contents))
 
 
@@ -80,7 +80,7 @@ def _of_statements(signed: Sequence[Signed], image: Image, contents: Contents) -
     if not any(one.name for one in signed):
         key = signed[0].key
         trusting = f"`matrix keys --trust {key.line}` trusts {key.fingerprint}"
-        checks.append(ImageCheck("signatures", False, f"none is by a key that is known here; {trusting}"))
+        checks.append(ImageCheck("signatures", False, f"none is signed by a key that is known here; {trusting}"))
     return checks
 
 
@@ -95,10 +95,10 @@ def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Conten
             CONTENTS: kind == CONTENTS and told_contents(predicate) != contents,
         }
         if wrong.get(kind, False):
-            return ImageCheck(name, False, f"signed by {one.signer}, and says otherwise than the image")
+            return ImageCheck(name, False, f"signed by {one.signer}, but contradicts the image")
     by = " and ".join(sorted({one.signer for one in known}))
     return ImageCheck(
-        name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and says what the image says"
+        name, True, f"signed by {by}" if kind == EVIDENCE else f"signed by {by}, and agrees with the image"
     )
 
 

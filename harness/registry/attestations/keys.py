@@ -106,11 +106,9 @@ def own_key() -> SigningKey | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UserError(
-            f"{file}: is no key that can be used: {error}; move it away, and `matrix keys` makes one"
-        ) from None
+        raise UserError(f"{file}: is not a usable key: {error}; move it away, and `matrix keys` makes one") from None
     if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
-        raise UserError(f"{file}: is no ECDSA key on P-256; move it away, and `matrix keys` makes one")
+        raise UserError(f"{file}: is not an ECDSA key on P-256; move it away, and `matrix keys` makes one")
     return SigningKey(found)
 
 
@@ -160,7 +158,7 @@ def read_public_key(text: str) -> PublicKey:
     except (ValueError, Error, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise UserError("this is no public ECDSA key on P-256; `matrix keys` prints that of its user")
+        raise UserError("this is not a public ECDSA key on P-256; `matrix keys` prints the key of its user")
     return PublicKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 

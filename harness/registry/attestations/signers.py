@@ -61,6 +61,6 @@ def _allow(rule: str, what: str, ask: Ask) -> None:
     if rule == "accept" or (rule == "ask" and ask(f"{what}. Use it?")):
         return
     raise UserError(
-        f"{what}; `matrix keys --trust LINE` trusts its signer, `--force` takes it all the same, "
+        f"{what}; `matrix keys --trust LINE` trusts its signer, `--force` uses it anyway, "
         "and `signatures` in matrix.yaml says whom to trust"
     )

@@ -52,7 +52,7 @@ def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matri
     for image in chosen:
         found = _here(engine, image)
         if found is None:
-            raise UserError(f"{folder}: the engine made another image of {image.name}; `matrix verify` tells no more")
+            raise UserError(f"{folder}: the engine made another image of {image.name}; `matrix verify` cannot check it")
         with engine_errors(f"tagging {image.name}"):
             engine.client.api.tag(found.id, *tag_of_cell(image.name).rsplit(":", 1))
         loaded.append(_loaded(engine, place, image, found, matrix, was_here=image.name in here))

@@ -43,7 +43,7 @@ PACKED_PIECE = 1 << 14
 LEVEL = 6
 # The window size that makes zlib read the format of gzip.
 GZIP = 31
-TOO_LARGE = "unpacks to more than records are; nothing was taken"
+TOO_LARGE = "is larger unpacked than records can be; nothing was imported"
 
 
 def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bool = False) -> None:
@@ -106,7 +106,7 @@ def unpack(file: Path, place: Path) -> Iterator[tuple[str, str]]:
                 if run:
                     yield run, hash_of_hashes(hashes)
                 if (place / RUNS / owner).exists():
-                    raise UserError(f"{file}: holds {RUNS}/{owner} twice; nothing was taken")
+                    raise UserError(f"{file}: holds {RUNS}/{owner} twice; nothing was imported")
                 run, hashes = owner, {}
             if target.parent not in made:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,13 +114,13 @@ def unpack(file: Path, place: Path) -> Iterator[tuple[str, str]]:
             try:
                 sha256 = _copy(archive, member, target)
             except FileExistsError:
-                raise UserError(f"{file}: holds {member.name} twice; nothing was taken") from None
+                raise UserError(f"{file}: holds {member.name} twice; nothing was imported") from None
             if member.name == MARK:
                 _check_mark(file, target)
             if kind == RUNS:
                 hashes[name] = sha256
             if len(hashes) > MOST_OF_RUN:
-                raise UserError(f"{file}: {RUNS}/{run}: holds more than {MOST_OF_RUN:,} files; nothing was taken")
+                raise UserError(f"{file}: {RUNS}/{run}: holds more than {MOST_OF_RUN:,} files; nothing was imported")
     if run:
         yield run, hash_of_hashes(hashes)
 
@@ -137,11 +137,13 @@ def _members(file: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         archive.members.clear()  # type: ignore[attr-defined]
         plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
         if not plain or not MEMBER.fullmatch(member.name):
-            raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
+            raise UserError(
+                f"{file}: holds {member.name[:200]!r}, which is not a file of a record; nothing was imported"
+            )
         if member.size > LARGEST_FILE:
-            raise UserError(f"{file}: {member.name}: is larger than files of records are; nothing was taken")
+            raise UserError(f"{file}: {member.name}: is larger than files of records are; nothing was imported")
         if count >= MOST_MEMBERS:
-            raise UserError(f"{file}: holds more than {MOST_MEMBERS:,} files; nothing was taken")
+            raise UserError(f"{file}: holds more than {MOST_MEMBERS:,} files; nothing was imported")
         if not count and member.name != MARK:
             raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
         count += 1
@@ -180,7 +182,7 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
         raise NoSuchFileError(f"{file}: no such file") from None
     # RecursionError, because tarfile calls itself for each header that describes the next member.
     except (tarfile.TarError, EOFError, zlib.error, RecursionError) as error:
-        raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
+        raise UserError(f"{file}: is damaged, or not a {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None
 
@@ -213,7 +215,7 @@ class _Unpacked:
                 raise EOFError("it has no end")
             content += self._unpacker.decompress(piece, size - len(content))
         if self._unpacker.eof and (self._unpacker.unused_data or self._packed.read(1)):
-            raise zlib.error("it goes on after its end")
+            raise zlib.error("it continues after its end")
         self._at += len(content)
         return content
 

@@ -88,7 +88,7 @@ def import_records(
         UserError: when the archive is damaged or holds anything but records; then nothing is imported.
     """
     if not file.is_file():
-        why = "is no file; give one that `matrix export` wrote" if file.exists() else "no such file"
+        why = "is not a file; give one that `matrix export` wrote" if file.exists() else "no such file"
         raise NoSuchFileError(f"{file}: {why}")
     make_folder_durably(results.runs)
     with locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS), making_many(results.folder):
@@ -121,7 +121,7 @@ def _take_in(
     own = {shared_id(row.machine, row.run_id) for row in made_here}
     here = {run.id: _content_here(results, run.id) for run in runs if results.run_folder(run.id).exists()}
     if len({run.id for run in runs}) < len(runs):
-        raise UserError(f"{file}: holds two runs of one id; nothing was taken")
+        raise UserError(f"{file}: holds two runs of one id; nothing was imported")
     new = [run for run in runs if run.id not in own and run.id not in here]
     sha256 = file_hash(file)
     for run in new:
@@ -157,7 +157,7 @@ def _checked(
         intent = Intent.parse(read_regular(RunFolder(folder).intent, LARGEST_OWN_BYTES))
         record = Record.parse(read_regular(RunFolder(folder).record, LARGEST_OWN_BYTES))
     except (OSError, ValidationError) as error:
-        raise UserError(f"{file}: {folder.name}: is no run: {headline(error)}; nothing was taken") from None
+        raise UserError(f"{file}: {folder.name}: is not a run: {headline(error)}; nothing was imported") from None
     wrong = None
     if content_hash != folder.name:
         wrong = "its content does not match the hash in its name"
@@ -170,7 +170,7 @@ def _checked(
     elif not all(is_shared_id(name) for name in (intent.run_id, intent.campaign) if name is not None):
         wrong = f"has an id that no export writes: {intent.run_id[:130]!r}"
     if wrong:
-        raise UserError(f"{file}: {folder.name}: {wrong}; nothing was taken")
+        raise UserError(f"{file}: {folder.name}: {wrong}; nothing was imported")
     return _Run(folder, folder.name, intent.run_id, intent.host.machine)
 
 
@@ -220,11 +220,13 @@ def _steps(health: Path, file: Path, machines: Collection[str]) -> Iterator[Heal
                 step = HealthStep.parse(line)
             except ValidationError as error:
                 problem = headline(error)
-                raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {problem}; nothing was taken") from None
+                raise UserError(
+                    f"{file}: {HEALTH}/{health.name}: is damaged: {problem}; nothing was imported"
+                ) from None
             if step.machine != health.stem or step.machine in machines:
-                raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was taken")
+                raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was imported")
             if not (0 <= step.at < LATEST and 0 <= step.seconds < LATEST):
-                raise UserError(f"{file}: {HEALTH}/{health.name}: holds impossible times; nothing was taken")
+                raise UserError(f"{file}: {HEALTH}/{health.name}: holds impossible times; nothing was imported")
             yield step
 
 

@@ -105,7 +105,7 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         return f"No run on this kind of host counts yet{alone}{since}."
     clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
-        clauses.append("of a GPU it says nothing")
+        clauses.append("it says nothing about GPUs")
     return f"{'; '.join(clause for clause in clauses if clause)}."
 
 

@@ -30,8 +30,8 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
     if unverified := sum(not (row.verified or row.own_program) for row in counted):
         were = "1 run was" if unverified == 1 else f"{unverified} runs were"
         said.append(
-            f"{were} not verified by the host, for want of an environment of its own for it, because of another app, "
-            "or as that took more than it may: what completed says so itself, and qualifies for nothing."
+            f"{were} not verified by the host, because it had no environment for that, the run had another app, or "
+            "verifying took too much: each completed run says so, and qualifies for nothing."
         )
     if any(verdict.stale and not verdict.changed for verdict in verdicts):
         said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")

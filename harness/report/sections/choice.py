@@ -118,7 +118,7 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
         said.append(f"Of these runs, {best.imported} came from other hosts by import.")
     if best.uncommitted:
         said.append(
-            f"{_sentence(UNCOMMITTED)}: it is `seen` at most, and promoted never; commit them, and run it again."
+            f"{_sentence(UNCOMMITTED)}: it is `seen` at most, and never promoted; commit them, and run it again."
         )
     elif not best.verified:
         said.append("These runs were not verified by the host (each says why), and qualify for nothing.")

@@ -92,7 +92,7 @@ def _before(facts: BugFacts, upstream: Upstream) -> Iterator[str]:
     if facts.class_ in ENDED:
         yield f"`{facts.class_}`: {facts.what}. That is most often no bug of upstream."
     if not facts.on_gpu:
-        yield "The run used no GPU: it says nothing of ROCm."
+        yield "The run used no GPU: it says nothing about ROCm."
 
 
 def _of_rocm(facts: BugFacts, script: str | None) -> Sequence[tuple[str, str]]:

@@ -138,7 +138,7 @@ REFUSED = {
         "stages:\n  a: {description: d, workload: quick, enters: selection, devices: all, strategy: ddp,\n"
         "    otherwise: [{preset: one}]}",
         "otherwise:",
-        ["one is for one GPU by its `devices:`, and the stage for all"],
+        ["one uses one GPU by its `devices:`, but the stage uses all"],
     ),
     "a stack twice in a selection": (
         "selections:\n  default: {description: d, stacks: [cpu, cpu], presets: all}",
@@ -152,7 +152,7 @@ REFUSED = {
     ),
     "a misspelt strategy": (WORKLOAD + "strategy: dpp}", "strategy", ["'dpp' is not known", "did you mean dp?"]),
     "a micro-batch that is none": (WORKLOAD + "micro_batch_size: many}", "micro", ["'many' is not a number", "auto"]),
-    "no model": (WORKLOAD + "model: []}", "model", ["`model:` names none"]),
+    "no model": (WORKLOAD + "model: []}", "model", ["`model:` names no model"]),
     "a misspelt model": (WORKLOAD + "model: [mpl]}", "model", ["'mpl' is not known", "did you mean mlp?"]),
     "a backend that is not used": (WORKLOAD + "backend: nccl}", "backend", ["strategy single uses no backend"]),
     "a type that is not used": (

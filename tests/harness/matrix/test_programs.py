@@ -49,9 +49,9 @@ def test_a_program_is_found_beside_the_matrix_file_and_its_line_is_split_as_a_sh
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("time_limit: 60\n    program", "time_limit: 60\n    batch_size: 3\n    program", "`batch_size:` is the app's"),
-        ("data: [bars]", "data: [a/bars, b/bars]", "'bars': each is found by its name"),
-        ("data: [bars]", "data: [source]", "'source': each is found by its name"),
+        ("time_limit: 60\n    program", "time_limit: 60\n    batch_size: 3\n    program", "`batch_size:` is an"),
+        ("data: [bars]", "data: [a/bars, b/bars]", "'bars': files are found by name"),
+        ("data: [bars]", "data: [source]", "'source': files are found by name"),
         ("data: [bars]", "progress: 'step (\\d+)'", "needs a group"),
         ("data: [bars]", "progress: '('", "nor a regular expression"),
         ("data: [bars]", "produces: [{file: ../model.pt}]", "is not a place in the folder"),

@@ -17,12 +17,12 @@ def program(*lines: str) -> Program:
     [
         (("# mine", "torch==2.4.1"), "requirements.txt:2: torch==2.4.1: stack cpu has torch 2.13.0"),
         (("Torch<2",), "requirements.txt:1: Torch<2: stack cpu has torch 2.13.0"),
-        (("-r other.txt",), "requirements.txt:1: -r other.txt: is no plain requirement"),
+        (("-r other.txt",), "requirements.txt:1: -r other.txt: is not a plain requirement"),
         (
             ("peft==0.19 \\", "    --hash=sha256:00"),
-            "requirements.txt:1: peft==0.19 \\: has hashes, and the lock",
+            "requirements.txt:1: peft==0.19 \\: has hashes, but each stack",
         ),
-        (("torch @ https://example.org/torch.whl",), "comes from a place of its own"),
+        (("torch @ https://example.org/torch.whl",), "names a URL or a path"),
     ],
 )
 def test_a_line_that_cannot_be_had_is_named(matrix: Matrix, lines: tuple[str, ...], told: str) -> None:

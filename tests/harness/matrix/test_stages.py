@@ -88,7 +88,7 @@ PROGRAM = (
 
 def test_no_cell_is_chosen_by_a_program_of_the_users_own(write_matrix: Write) -> None:
     file = write_matrix(f"{PROGRAM}stages:\n  first: {{description: a, workload: mine, enters: selection}}\n")
-    with pytest.raises(UserError, match="a program of your own: cells are chosen by numbers that are checked"):
+    with pytest.raises(UserError, match="a program of your own: cells are chosen by checked numbers"):
         load_matrix(file)
 
 

@@ -88,5 +88,5 @@ def test_a_name_that_is_a_path_or_the_users_own_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "AAAA", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])
 def test_what_is_no_key_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="no public ECDSA key"):
+    with pytest.raises(UserError, match="not a public ECDSA key"):
         read_public_key(text)

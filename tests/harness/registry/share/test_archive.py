@@ -118,7 +118,7 @@ def test_what_is_no_file_of_a_record_is_refused(
 ) -> None:
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/intent.json", b"{}"), evil)
     before = {found for found in tmp_path.rglob("*") if place not in found.parents}
-    with pytest.raises(UserError, match="is no file of a record; nothing was taken"):
+    with pytest.raises(UserError, match="is not a file of a record; nothing was imported"):
         unpack(file, place)
     assert {found for found in tmp_path.rglob("*") if place not in found.parents} == before
 
@@ -168,14 +168,14 @@ def test_a_large_file_in_a_small_archive_is_refused(
 def test_many_files_are_refused(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_MEMBERS", 2)
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt"), member(f"{RUN}/record.json"))
-    with pytest.raises(UserError, match="holds more than 2 files; nothing was taken"):
+    with pytest.raises(UserError, match="holds more than 2 files; nothing was imported"):
         unpack(file, place)
     with pytest.raises(UserError, match=r"would hold more than 2 files, .*`matrix export FILE CELL"):
         write_archive(tmp_path / "b.tar.gz", [(f"{RUN}/log.txt", b""), (f"{RUN}/record.json", b"")])
     assert not (tmp_path / "b.tar.gz").exists()
     monkeypatch.setattr(archive, "MOST_MEMBERS", 200)
     monkeypatch.setattr(archive, "MOST_OF_RUN", 1)
-    with pytest.raises(UserError, match=rf"{RUN}: holds more than 1 files; nothing was taken"):
+    with pytest.raises(UserError, match=rf"{RUN}: holds more than 1 files; nothing was imported"):
         unpack(file, place / "other")
 
 
@@ -193,7 +193,7 @@ def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch:
     few = [member(f"{RUN}/progress-{n}.jsonl", bytes(9000)) for n in range(4)]
     unpack(pack(tmp_path / "few.tar.gz", *few), place)
     many = [member(f"{RUN}/progress-{n}.jsonl", bytes(9000)) for n in range(8)]
-    with pytest.raises(UserError, match="unpacks to more than records are"):
+    with pytest.raises(UserError, match="is larger unpacked than records can be"):
         unpack(pack(tmp_path / "many.tar.gz", *many), tmp_path / "second")
 
 
@@ -204,7 +204,7 @@ def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> 
     with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:
         packed.write(header.tobuf(tarfile.USTAR_FORMAT))
         packed.write(bytes(1 << 12))
-    with pytest.raises(UserError, match="unpacks to more than records are"):
+    with pytest.raises(UserError, match="is larger unpacked than records can be"):
         unpack(tmp_path / "a.tar.gz", place)
 
 
@@ -216,7 +216,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "not packed": gzip.decompress,
     "empty": lambda _: b"",
     "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
-    "goes on after its end": lambda whole: whole + gzip.compress(bytes(1 << 20)),
+    "continues after its end": lambda whole: whole + gzip.compress(bytes(1 << 20)),
     "no archive in it": lambda _: gzip.compress(b"text" * 1000),
     "headers alone": lambda _: gzip.compress(tarfile.TarInfo.create_pax_global_header({"a": "b"}) * 1000),
 }

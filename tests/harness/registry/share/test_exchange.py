@@ -333,7 +333,7 @@ def test_a_run_of_impossible_times_or_names_is_refused(
     files = changed(exported_files, lambda intent: intent.update(of_intent))
     record = {**json.loads(files["record.json"]), **{key: values[key] for key in values.keys() - of_intent.keys()}}
     files["record.json"] = json.dumps(record).encode()
-    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values|is no run")
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values|is not a run")
 
 
 @pytest.mark.parametrize("field", ["run_id", "campaign"])
@@ -359,7 +359,7 @@ def test_a_run_without_its_statements_is_refused(
 ) -> None:
     files = {part: made for part, made in exported_files.items() if part != name}
     files |= {name: content} if content is not None else {}
-    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "is no run")
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "is not a run")
 
 
 def test_a_record_of_another_intent_is_refused(

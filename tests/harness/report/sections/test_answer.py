@@ -179,7 +179,7 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
         f"No cell trains to the end on one GPU (gfx1100): the best, `{STACK}-plain`, is failing, 3 of 3 runs failed, "
         "most often for `crash`"
     )
-    assert answer(make_rows("cpu-plain", 40)).sentence.endswith("of a GPU it says nothing.")
+    assert answer(make_rows("cpu-plain", 40)).sentence.endswith("it says nothing about GPUs.")
 
 
 def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
