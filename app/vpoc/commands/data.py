@@ -37,7 +37,7 @@ READING_OPTIONS = together(
         click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
     ]
 )
-FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT also where something else wrote it.")
+FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT even if something else wrote it.")
 SHOWN_LINES = 20
 # Names to show for keys that do not explain themselves.
 SHOWN_AS = {
@@ -147,7 +147,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
 @click.option(
     "--changes",
     type=IN_FILE,
-    help="CSV to list every row in that --fix dropped or changed, and why.  [default: beside the copy]",
+    help="CSV that lists every row that --fix dropped or changed, and why.  [default: beside the copy]",
 )
 @click.option("--merged", is_flag=True, help="Refuse any file but a merged CSV, which is what training reads.")
 @ACCEPT_OPTION
@@ -166,7 +166,7 @@ def check_command(
 ) -> None:
     """Show the quality of a merged CSV, or of a vendor's file of bars.
 
-    Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
+    Exit status 1 if something in FILE would stop training; with --fix, if something in the cleaned copy would.
     """
     from vpoc.data.checks.fix import fix, reading_of_copy  # noqa: PLC0415
     from vpoc.data.checks.quality import inspect  # noqa: PLC0415

@@ -42,7 +42,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
     "--model",
     type=click.Choice(["mlp", "attention", "attention-small"]),
     default="mlp",
-    help="The network, as that of `vpoc train`.",
+    help="The network, as in `vpoc train`.",
 )
 @click.option(
     "--epochs",
@@ -67,7 +67,7 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
     help="Sessions left out between the last one a training label looks at and the test block.",
 )
 @click.option(
-    "--bootstrap", type=click.IntRange(100, 100_000), default=1000, help="Replicates the intervals are taken from."
+    "--bootstrap", type=click.IntRange(100, 100_000), default=1000, help="Bootstrap replicates for the intervals."
 )
 @click.option("--seed", type=SEED, default=7, help="Seed of weights, batch order, bootstrap and shuffles.")
 @THREADS_OPTION

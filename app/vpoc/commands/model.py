@@ -65,7 +65,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
 @click.option(
     "--lookback",
     type=click.IntRange(min=20),
-    help="Complete sessions at the start that only feed the averages.  [default: as in training]",
+    help="First complete sessions, which only feed the averages.  [default: as in training]",
 )
 @CHUNK_SIZE_OPTION
 @DEVICE_OPTION
@@ -79,7 +79,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
     "others",
     type=click.Choice(["symbol", "tick", "bars"]),
     multiple=True,
-    help="Take data of another symbol, tick or length of bars than the model was trained on.",
+    help="Accept data of another symbol, tick or bar length than the model was trained on.",
 )
 @ACCEPT_OPTION
 def predict_command(

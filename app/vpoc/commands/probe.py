@@ -30,7 +30,7 @@ JSON has more, and for a check that hung all stacks are shown here as well.
     type=click.Choice([check.name for check in ALL_CHECKS]),
     multiple=True,
     metavar="NAME",
-    help="Try only this check; may be given several times. --list names them.  [default: all]",
+    help="Run only this check; can be given several times. --list names them.  [default: all]",
 )
 @click.option(
     "--limit-scale",
@@ -44,7 +44,7 @@ JSON has more, and for a check that hung all stacks are shown here as well.
     help="Share of a GPU's memory that the checks of memory leave free.  [default: 0.25 where a screen is attached, "
     "else 0.1]",
 )
-@click.option("--list", "only_list", is_flag=True, help="List the checks and what they show; try none.")
+@click.option("--list", "only_list", is_flag=True, help="List the checks and what they show; run none.")
 @JSON_OPTION
 def probe_command(
     device: str, names: Sequence[str], limit_scale: float, spare: float | None, only_list: bool, as_json: bool

@@ -83,7 +83,7 @@ AS_OF_OPTION = click.option(
     "--as-of",
     type=click.Choice(CHOICES["as_of"]),
     default="close",
-    help="When a session row is decided on: at 17:00 of its day, or with the first price of the next regular hours.",
+    help="As-of time of a session row: at 17:00 of its day, or with the first price of the next regular hours.",
 )
 PLACEMENT_OPTION = click.option(
     "--placement",

@@ -33,7 +33,7 @@ WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 @click.option(
     "--accumulation-steps",
     type=click.IntRange(1, LARGEST_COUNT),
-    help="Add up the gradients of so many batches of --batch-size before a step: the same as --batch-size times this "
+    help="Add up the gradients of this many batches of --batch-size before a step: the same as --batch-size times this "
     "with --micro-batch-size of the one given.",
 )
 def train_command(output: Path, name: str | None, accumulation_steps: int | None, **chosen: Any) -> None:
@@ -98,7 +98,7 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
 
     Writes loss and gradient norm of the first steps and, for each model, the content of its file, its loss on the
     validation samples, and loss and gradient norm of one step from the weights before it: all in float32 on the CPU.
-    Takes the options of `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
+    Takes the options of `vpoc train`. A file that is not a model or not a state is no error, but is reported.
     """
     feature_options(chosen)
     files = [file for *_, file in (*trained, *state)]

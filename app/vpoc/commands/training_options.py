@@ -88,7 +88,7 @@ OPTIMISER_OPTIONS = [
         "--schedule",
         type=click.Choice(SCHEDULES),
         default="constant",
-        help="The learning rate from the first step to the last of all epochs: constant, or down to 0.",
+        help="Learning rate from the first step to the last of all epochs: constant, or falling to 0.",
     ),
     click.option(
         "--keep",
@@ -101,7 +101,7 @@ OPTIMISER_OPTIONS = [
         "--patience",
         type=click.IntRange(0, LARGEST_COUNT),
         default=2,
-        help="End after so many epochs in a row that were no better on the inner sessions; 0: make all epochs. With "
+        help="Stop after this many epochs without a lower loss on the inner sessions; 0: make all epochs. With "
         "--keep last --patience 0 no session is left out of training.",
     ),
 ]
@@ -169,7 +169,7 @@ MEMORY_OPTIONS = [
     click.option(
         "--chunk-rows",
         type=click.IntRange(1, LARGEST_COUNT),
-        help="Train on so many rows at a time, from a file on disk, for data larger than memory.",
+        help="Train on this many rows at a time, from a file on disk, for data larger than memory.",
     ),
     click.option(
         "--skip-gpu-cleanup",

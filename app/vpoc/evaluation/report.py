@@ -67,7 +67,7 @@ def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _notes(document: Document) -> list[str]:
     """Return notes on the data, and the features that were out of range, if any."""
     named = document["out_of_range"]
-    outside = [f"Outside what the training rows had, in so many rows held out: {', '.join(named)}."] if named else []
+    outside = [f"Outside what the training rows had, in this many rows held out: {', '.join(named)}."] if named else []
     return [*(f"Of the data: {note}." for note in document["notes"]), *outside]
 
 

@@ -240,7 +240,7 @@ def _disconnect_line(device: DeviceMemory, found: Sequence[Owner], *, host: bool
     this = f"pid {pid}" if host else f"pid {pid} in its container"
     return (
         f"{where}: the driver says {used} are used, torch holds {_size(device.torch.reserved_bytes)}; "
-        f"held by {', '.join(names) or 'nobody in sight'}; this process is {this} and holds {_size(mine)}; {remedy}"
+        f"held by {', '.join(names) or 'no visible process'}; this process is {this} and holds {_size(mine)}; {remedy}"
     )
 
 

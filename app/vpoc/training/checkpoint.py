@@ -135,7 +135,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         except UserError:
             raise
         except Exception:  # an invented one can fail anywhere in the unpickler
-            warn(f"{path}: holds no checkpoint, though its name is one's; the checkpoint before it is used")
+            warn(f"{path}: holds no checkpoint, though it is named like one; the checkpoint before it is used")
     return None
 
 

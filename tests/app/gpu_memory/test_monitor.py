@@ -229,7 +229,7 @@ def test_there_is_no_disconnect_where_torch_fills_the_card_or_nobody_does(host):
 
 def test_memory_of_nobody_in_sight_is_reported_as_such(host):
     line = told(host, TOTAL, 0)
-    assert "held by nobody in sight" in line
+    assert "held by no visible process" in line
     assert "`sudo fuser -v /dev/kfd /dev/dri/render*`" in line
     assert "end pid" not in line
 

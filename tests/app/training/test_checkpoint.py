@@ -53,6 +53,6 @@ def test_a_file_that_somebody_invented_is_reported_and_runs_nothing(
     told: list[str] = []
     assert last_checkpoint(tmp_path, told.append) is None
     assert told == [
-        f"{tmp_path / name}: holds no checkpoint, though its name is one's; the checkpoint before it is used"
+        f"{tmp_path / name}: holds no checkpoint, though it is named like one; the checkpoint before it is used"
     ]
     assert not (tmp_path / "harmed").exists()

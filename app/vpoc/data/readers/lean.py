@@ -96,13 +96,13 @@ def _date(file: Path, entry: "re.Match[str]") -> np.datetime64:
     try:
         return np.datetime64(f"{day[:4]}-{day[4:6]}-{day[6:]}", "D")
     except ValueError as error:
-        raise UserError(f"{file}: {entry[0]}: {day} is no date") from error
+        raise UserError(f"{file}: {entry[0]}: {day} is not a date") from error
 
 
 def _symbol(file: Path, entry: "re.Match[str]") -> str:
     year, month = int(entry["expiry"][:4]), int(entry["expiry"][4:])
     if not 1 <= month <= 12:
-        raise UserError(f"{file}: {entry[0]}: {entry['expiry']} is no month")
+        raise UserError(f"{file}: {entry[0]}: {entry['expiry']} is not a month")
     return f"{entry['root'].upper()}{MONTHS[month - 1]}{year % 10}"
 
 

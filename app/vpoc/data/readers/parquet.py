@@ -115,7 +115,7 @@ def _stamps(table: Table) -> Written:
 
 def _numbers(table: Table, name: str) -> Floats:
     values: Floats = _cast(table, name, pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    _refuse(table, name, ~np.isfinite(values), "is no finite number")
+    _refuse(table, name, ~np.isfinite(values), "is not a finite number")
     return values
 
 

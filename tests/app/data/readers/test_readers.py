@@ -401,5 +401,5 @@ def test_a_parquet_column_of_another_type_is_reported(path, name, value):
     if name == "symbol" and value == ["none"]:
         assert read_vendor(path).frame["symbol"][0] == "none"
     else:
-        with pytest.raises(UserError, match=f"{name} (is of type|is no finite number)"):
+        with pytest.raises(UserError, match=f"{name} (is of type|is not a finite number)"):
             read_vendor(path)
