@@ -273,7 +273,7 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     if nothing or (ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done):
-        why += ", once a stack can be made, and says of each what it lacks"
+        why += ", once a stack can be made, and says what each one lacks"
     return Command(command=again, why=why)
 
 

@@ -260,7 +260,7 @@ def cell_to_predict_in(prepared: PreparedTraining) -> Cell | None:
 def _check_cell(settings: Settings, cell: str | None) -> None:
     if cell == KNOWN_GOOD:
         raise UserError(
-            f"--cell {cell} is not a cell; leave --cell out: the known-good one is taken where there is a tag for this "
+            f"--cell {cell} is not a cell; leave --cell out: the known-good one is used if there is a tag for this "
             "host (`matrix tags`)"
         )
     if cell and cell != BEST:

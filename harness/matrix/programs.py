@@ -80,7 +80,7 @@ Within = Annotated[str, AfterValidator(_within)]
 class Product(Strict):
     """A file that the program must write after its start."""
 
-    file: Within = Field(description="relative to where it works")
+    file: Within = Field(description="relative to the folder it works in")
     loads: Literal["safetensors", "torch"] | None = Field(None, description="how it must load: as weights, safely")
     finite: tuple[str, ...] = Field((), description="keys of a JSON file whose numbers must be finite; a.b: b in a")
 
@@ -121,9 +121,9 @@ class Program(Strict):
     progress: Annotated[str, AfterValidator(_pattern)] = Field(
         STDOUT, description="stdout: any line; lines: JSON in $MATRIX_PROGRESS; else a regular expression with `step`"
     )
-    resume: Words = Field((), description="words to add when it is started again; {checkpoint}: the newest one")
+    resume: Words = Field((), description="arguments to add when it is started again; {checkpoint}: the newest one")
     checkpoint: Within | None = Field(
-        None, description="file or folder that it resumes from, such as out/step-*.pt; without, whatever it wrote"
+        None, description="file or folder that it resumes from, such as out/step-*.pt; without: all that it wrote"
     )
     stall_limit: int = Field(600, ge=2, description="seconds without progress after which it hangs")
     taken: SkipJsonSchema[Taken | None] = None

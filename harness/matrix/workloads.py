@@ -79,7 +79,7 @@ class Workload(Strict):
     activation_checkpointing: bool = False
     data_fraction: float = Field(1.0, gt=0, le=1)
     chunk_size: Positive = 50
-    chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
+    chunk_rows: Positive | None = Field(None, description="train from disk, this many rows at a time")
     placement: Literal["uniform", "close", "typical", "ticks"] | None = None
     value_area: Literal["two_row", "one_row"] | None = None
     rth_close: Literal["16:00", "16:15"] | None = None

@@ -157,7 +157,7 @@ def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[in
         why = "; ".join(f"GPU {gpu}: {detail}" for gpu, detail in unhealthy_gpus(bench.results, bench.host).items())
         raise UserError(
             f"too few GPUs are healthy ({why}); fix the host (`matrix doctor`), or give --cell and --strategy, or "
-            "--allow-cpu to train on the CPU where none is"
+            "--allow-cpu to train on the CPU if none is"
         )
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy

@@ -160,7 +160,7 @@ def next_fallback(
     so_far = (
         f"the last {len(stalled) + 1} of them without getting further than step {furthest}"
         if furthest
-        else "none of which got to a step"
+        else "none of which reached a step"
     )
     why = f"{many(len(attempts), 'attempt was', 'attempts were')} made, {so_far}, and "
     why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"

@@ -140,7 +140,7 @@ def prepare_training(
             "start the Docker engine, or give --cell to train in an environment made here"
         )
     if evidence and bench.engine is None:
-        summary += "; as a process, where its tag is about its image"
+        summary += "; as a process, although its tag is about its image"
     elif bench.engine is None and request.executor is None and "docker" in cell.stack.executors:
         # Runs as processes showed that the cell trains, so do the same, even if a Docker engine answers.
         shown = "like the runs that show it; --executor docker uses a container"

@@ -200,7 +200,7 @@ open("made.txt", "w").write("x")
 def test_one_that_gets_no_further_is_stopped_in_a_line(make: Callable[..., Trainer]) -> None:
     trainer = make("raise SystemExit(1)")
     said = trainer.run("--workload", "mine", status=1)
-    assert "not trained to its end: 4 attempts were made, none of which got to a step, and nothing is left" in said
+    assert "not trained to its end: 4 attempts were made, none of which reached a step, and nothing is left" in said
 
 
 @pytest.mark.slow

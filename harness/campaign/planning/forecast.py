@@ -172,7 +172,7 @@ def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:
     """Return warnings about screens on GPUs that runs use, because a hang may take the screen with it."""
     return [
         f"  a screen is connected to GPU {gpu} ({', '.join(connectors)}): a hang may freeze it; use the processor's "
-        "own graphics for it, where there are any"
+        "own graphics for it, if it has any"
         for gpu, connectors in screens.items()
     ]
 

@@ -176,7 +176,7 @@ def trust(key: PublicKey, name: str | None = None) -> str:
     """
     name = name or re.sub(r"[^A-Za-z0-9]", "", key.fingerprint.removeprefix("SHA256:"))[:SHORT]
     if not re.fullmatch(NAME, name) or name == OWN_NAME:
-        raise UserError(f"{name!r} is no name for a key; letters, digits, `.`, `_` and `-` are")
+        raise UserError(f"{name!r} is not a name for a key; use letters, digits, `.`, `_` and `-`")
     if trusted_keys().get(name, key) != key:
         raise UserError(f"another key has the name {name}; `matrix keys --distrust {name}` forgets it")
     write_durably(keys_folder() / "trusted" / f"{name}.pub", key.pem)

@@ -68,7 +68,7 @@ class ImageFolder:
             UserError: when the digest is invalid.
         """
         if not DIGEST.fullmatch(digest):
-            raise UserError(f"{self.folder}: {digest[:80]!r} is no digest of a blob; {SAVE_AGAIN}")
+            raise UserError(f"{self.folder}: {digest[:80]!r} is not a digest of a blob; {SAVE_AGAIN}")
         return self.folder / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def images(self) -> list[SavedImage]:

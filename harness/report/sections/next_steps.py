@@ -109,7 +109,7 @@ def _towards_training(
     if changed and (best.tier == "seen" or best.stale):
         # `matrix run` has no options for the changes that stages make, so run the stages again.
         work = work_words(intent, matrix, workload="") if intent else ()
-        does = "runs it again" if best.stale else "goes on with it"
+        does = "runs it again" if best.stale else "continues it"
         return [Command(command=invocation.command("run", *work), why=f"{does}, in stages{_on_data(intent)}")]
     if best.uncommitted or best.stale:
         again = invocation.command("run", best.cell, *(work_words(intent, matrix) if intent else ()))

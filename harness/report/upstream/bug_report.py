@@ -53,7 +53,7 @@ NO_RESPONSE = "_No response_"
 # Classes of runs that were ended on purpose or by a limit, which is no bug of upstream.
 ENDED = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
 # Said to be left out of every report, whatever a log holds.
-LEFT_OUT = "ids of the run, the machine and its boots, and lines of the kernel log that tell of no GPU and no memory"
+LEFT_OUT = "ids of the run, the machine and its boots, and lines of the kernel log that are not about GPUs or memory"
 NOT_SEEN = (
     "It computes, without our app, what such runs compute, and may or may not show the failure. It was **not** run for "
     "this report: run it on that host before posting, and say here what it printed."
@@ -147,7 +147,7 @@ def _gpus(facts: BugFacts) -> str:
 def _logs(facts: BugFacts) -> Iterator[str]:
     for name, text in (
         ("The end of the log", facts.log),
-        ("The kernel log of that time, what tells of GPUs and memory", facts.kernel_log),
+        ("The kernel log of that time, lines about GPUs and memory", facts.kernel_log),
         ("Where it stood", facts.stacks),
     ):
         if text:

@@ -53,7 +53,7 @@ def conclude_stages(
         sentence += f" Left out, because {why}: {some_of(stacks, _LISTED)}." if stacks else ""
     if screened:
         sentence += (
-            f" What trains on {gpus + len(screened)} GPUs stays open: a screen is connected to GPU "
+            f" What trains on {gpus + len(screened)} GPUs stays unknown: a screen is connected to GPU "
             f"{', '.join(map(str, screened))}, and no run was to use it (`--use-screen-gpu`, or move the screen to the "
             "processor's own graphics)."
         )

@@ -48,7 +48,7 @@ def typed(place: Path, *words: str) -> Result:
         (["--hidden-layers", "32,0"], "--hidden-layers"),
         (["--strategy", "ddp", "--backend", "nccl", "--cell", "cpu-plain"], "backend nccl works on GPUs only"),
         (["--sdpa", "efficient", "--cell", "cpu-plain"], "sdpa efficient has no kernel for a CPU"),
-        (["--cell", "known-good"], "leave --cell out: the known-good one is taken where there is a tag for this host"),
+        (["--cell", "known-good"], "leave --cell out: the known-good one is used if there is a tag for this host"),
         (["--workload", "standard"], "--workload standard is our app's: leave it out"),
         (["--workload", "standart"], "did you mean standard?"),
         (["--app", ".", "--epochs", "3", "--", "x"], "--epochs is for our app, which your program replaces"),

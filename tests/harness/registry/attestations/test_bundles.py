@@ -80,7 +80,7 @@ def test_keys_of_others_are_trusted_by_name_until_they_are_forgotten(tmp_path: P
 def test_a_name_that_is_a_path_or_the_users_own_is_refused(name: str) -> None:
     key = ensure_own_key().public
     if name:
-        with pytest.raises(UserError, match="is no name for a key"):
+        with pytest.raises(UserError, match="is not a name for a key"):
             trust(key, name)
     else:
         assert keys.trust(key).isalnum()

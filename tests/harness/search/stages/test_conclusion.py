@@ -85,7 +85,7 @@ def test_a_gpu_that_no_run_was_to_use_leaves_the_answer_open(matrix: Matrix) -> 
     one = contender(matrix, good=True, gpus=(1,))
     told = conclude_stages(StageEnd("good", one, (one,), (), ()), 1, screened=(0,))
     assert f"{STACK}-plain is good: " in told.sentence
-    assert "What trains on 2 GPUs stays open: a screen is connected to GPU 0" in told.sentence
+    assert "What trains on 2 GPUs stays unknown: a screen is connected to GPU 0" in told.sentence
 
 
 def test_where_all_fail_that_train_for_long_what_lasted_longest_is_said(matrix: Matrix) -> None:
