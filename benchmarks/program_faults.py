@@ -28,7 +28,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 
 PAGE = CHECKOUT / "docs" / "evidence" / "own-programs-figures.md"

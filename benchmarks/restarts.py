@@ -24,8 +24,8 @@ from scipy.stats import t as student
 
 from harness.campaign.bench.display import Display
 from harness.environments.executors.job import Executor, Handle, Job
+from harness.evidence.app_reports.progress import ProgressReader
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.progress import ProgressReader
 from harness.evidence.verdicts.expectation import HOUR, expected_hours
 from harness.evidence.verdicts.exposure_rates import failure_rate_bound
 from harness.run.watch.limits import LIMITS, Limits

@@ -17,7 +17,7 @@ from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.run_folder import RunFolder
 from harness.faults.injection import seconds_to_find
-from harness.run.watch.limits import ENOUGH_RUNS, limits_of
+from harness.run.watch.limits import RUNS_FOR_KNOWN_LIMITS, limits_of
 from harness.run.watch.watch import Watch
 
 RANKS = Path(__file__).with_name("shaped_ranks.py")
@@ -148,7 +148,7 @@ def watch(asked: Asked) -> Seen:
         folder = Path(place, "run")
         folder.mkdir()
         watched = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None, ranks=asked.plan["ranks"])
-        limits = limits_of([{}] * ENOUGH_RUNS if asked.known else [], "cpu")
+        limits = limits_of([{}] * RUNS_FOR_KNOWN_LIMITS if asked.known else [], "cpu")
         command = (sys.executable, str(RANKS), json.dumps(asked.plan))
         job = Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt")
         with watched:

@@ -29,9 +29,9 @@ from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpus.gpu_reset import TOOL_SECONDS, Reset
 from harness.matrix.cells import Cell, Matrix
-from harness.run.asked import Run
 from harness.run.gpu_probe import LIMIT_SCALE, Probed
 from harness.run.gpu_recovery import Actions, Step, recover_gpu
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.run.watch.limits import limits_of
 

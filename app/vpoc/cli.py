@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from vpoc import __version__
-from vpoc.errors import Interrupted, UserError, shown
+from vpoc.errors import Interrupted, UserError, printable
 from vpoc.kernel import profile_kernel
 
 COMMANDS = {
@@ -100,7 +100,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(args=arguments, prog_name="vpoc", standalone_mode=False)
     except UserError as error:
-        click.echo(f"vpoc: {shown(error)}", err=True)
+        click.echo(f"vpoc: {printable(error)}", err=True)
         return error.exit_code
     except Interrupted as interruption:
         click.echo(f"vpoc: interrupted by {interruption}", err=True)

@@ -20,7 +20,7 @@ LONGEST_SHOWN = 2000
 """Longest message, in characters: text quoted from a file may have gigabytes."""
 
 
-def shown(message: object) -> str:
+def printable(message: object) -> str:
     """Return a message as one line without characters that control a terminal; a long one loses its middle."""
     text = str(message)
     if len(text) > LONGEST_SHOWN:

@@ -45,7 +45,7 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_ahead(path: Path) -> Future[str]:
+def hash_in_thread(path: Path) -> Future[str]:
     """Return the future result of `sha256_file` for `path`, which a thread computes."""
     pool = ThreadPoolExecutor(1)
     digest = pool.submit(sha256_file, path)

@@ -37,10 +37,10 @@ def listen(path: Path) -> None:
     """
     finished()
     _append_to(path, os.O_TRUNC)
-    _answer()
+    _install_handlers()
 
 
-def _answer() -> None:
+def _install_handlers() -> None:
     global _writer  # noqa: PLW0603
     if _writer is None:
         _writer = _Writer()
@@ -127,7 +127,7 @@ def in_workers() -> Iterator[Callable[[int], None] | None]:
 
 def _listen_in_worker(path: Path, _number: int) -> None:
     _append_to(path, 0)
-    _answer()
+    _install_handlers()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL, WITHOUT_LOCK})
 
 

@@ -67,7 +67,7 @@ if __name__ == "__main__":
     _, bad, good, *words = sys.argv
     Bench.environment = with_environments(Bench.environment, bad, good)  # type: ignore[method-assign, assignment]
     Bench.verifier = with_verifier(Bench.verifier, good)  # type: ignore[method-assign, assignment]
-    limits.ENOUGH_RUNS = 0
+    limits.RUNS_FOR_KNOWN_LIMITS = 0
     # States are kept between steps.
     limits.KNOWN_LIMITS = {**limits.KNOWN_LIMITS, "step": STEP_LIMIT_SECONDS, "checkpoint": STEP_LIMIT_SECONDS}
     # Soft, so that a training can have it lifted.

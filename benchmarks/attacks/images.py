@@ -74,7 +74,9 @@ def hostile_image(engine: Engine, image: str, canary: Path, earlier: Path) -> st
         shutil.copytree(earlier, context / "attacks" / "earlier")
         (context / "attacks" / "python").write_text(launcher("/opt/venv/bin/python3", ROOT), encoding="utf-8")
         (context / "Dockerfile").write_text(text, encoding="utf-8")
-        built, _ = engine.patient.images.build(path=str(context), tag=f"{REPOSITORY}:base", rm=True, forcerm=True)
+        built, _ = engine.client_without_timeout.images.build(
+            path=str(context), tag=f"{REPOSITORY}:base", rm=True, forcerm=True
+        )
     return str(built.id)
 
 
@@ -87,14 +89,16 @@ def stand_in_image(engine: Engine, image: str) -> str:
         start = f'#!/bin/sh\nexec /opt/venv/bin/python3 -I -S {ROOT}/app.py "$@"\n'
         (context / "python").write_text(start, encoding="utf-8")
         (context / "Dockerfile").write_text(text, encoding="utf-8")
-        built, _ = engine.patient.images.build(path=folder, tag=f"{REPOSITORY}:stand-in", rm=True, forcerm=True)
+        built, _ = engine.client_without_timeout.images.build(
+            path=folder, tag=f"{REPOSITORY}:stand-in", rm=True, forcerm=True
+        )
     return str(built.id)
 
 
 def attack_image(engine: Engine, base: str, attack: str) -> str:
     """Build the image of one attack; return its id."""
     text = f"FROM {base}\nENV {NAME}={attack}\n".encode()
-    built, _ = engine.patient.images.build(
+    built, _ = engine.client_without_timeout.images.build(
         fileobj=io.BytesIO(text), tag=f"{REPOSITORY}:{attack}", rm=True, forcerm=True
     )
     return str(built.id)

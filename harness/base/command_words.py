@@ -23,7 +23,7 @@ def with_option(words: Sequence[str], option: str, value: str) -> tuple[str, ...
     return (*kept, option, value, *others)
 
 
-def agreed(words: Sequence[str], without: str = YES) -> tuple[str, ...]:
+def with_yes(words: Sequence[str], without: str = YES) -> tuple[str, ...]:
     """Return a command that asks no question, because the user has agreed already. `without`: a flag to leave out."""
     own, others = own_words(words)
     return (*(word for word in own if word not in (YES, without)), YES, *others)

@@ -4,7 +4,7 @@ import stat
 from functools import partial
 from pathlib import Path
 
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 
 # The root of the machine itself; every other root is a simulated host.
 REAL_ROOT = Path("/")
@@ -38,7 +38,7 @@ def read_bytes(file: Path) -> bytes | None:
     """
     try:
         read = partial(_read, file)
-        return read() if stat.S_ISREG(file.stat().st_mode) else Look(read).result(_Wait.seconds)
+        return read() if stat.S_ISREG(file.stat().st_mode) else BackgroundCall(read).result(_Wait.seconds)
     except TimeoutError:
         _Wait.seconds = _Wait.AFTERWARDS
         return None

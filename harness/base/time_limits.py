@@ -16,7 +16,7 @@ LEAST_SPEED = 1000
 _MARKS = 60
 
 
-class Look(Generic[T]):
+class BackgroundCall(Generic[T]):
     """Calls a function in a thread of its own, so that its caller need not wait for the result for ever.
 
     A read of a file in /sys can block in the driver, where no signal ends it: then the thread is left behind.
@@ -56,7 +56,7 @@ class Look(Generic[T]):
             self._error = error
 
 
-def coming_in_time(read: Callable[[], bytes], seconds: float) -> Iterator[bytes]:
+def read_pieces_in_time(read: Callable[[], bytes], seconds: float) -> Iterator[bytes]:
     """Yield the pieces that `read` returns, up to an empty one; only the time spent in `read` counts.
 
     Raises:

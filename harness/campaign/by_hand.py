@@ -27,8 +27,8 @@ from harness.host.fingerprint import read_host, training_gpus
 from harness.host.gpus.displays import headless_first
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
 from harness.run.launch import visible_devices
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.run.workload_data import read_data, synthetic_place
 

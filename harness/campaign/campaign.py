@@ -73,7 +73,7 @@ class Campaign:
             if (run_id := self.next_attempt(planned, following=following))
         ]
 
-    def again(self, pending: PendingRun) -> list[PendingRun]:
+    def next_attempts(self, pending: PendingRun) -> list[PendingRun]:
         """Return the next attempt at a run that was not begun; an empty list if the run is done."""
         run_id = self.next_attempt(pending.planned)
         return [replace(pending, run_id=run_id)] if run_id else []

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.base.command_words import agreed
+from harness.base.command_words import with_yes
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import json_hash, read_regular, write_durably, write_json
@@ -47,7 +47,7 @@ WantedBy=default.target
 
 def this_command() -> tuple[str, ...]:
     """Return the command line of this process to be run again; it asks nothing, because the user has agreed before."""
-    return (str(Path(sys.argv[0]).absolute()), *agreed(sys.argv[1:]))
+    return (str(Path(sys.argv[0]).absolute()), *with_yes(sys.argv[1:]))
 
 
 def check_reboot(root: Path = Path("/")) -> None:

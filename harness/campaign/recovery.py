@@ -18,13 +18,13 @@ from harness.campaign.bench.display import Display
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_reports.orphans import account_for
+from harness.evidence.app_reports.progress import last_lines
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results, is_of_training, owner_alive
-from harness.evidence.reported.orphans import account_for
-from harness.evidence.reported.progress import last_lines
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding

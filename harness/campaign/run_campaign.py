@@ -174,7 +174,7 @@ def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Displ
     on = ""
     if bench.dispatcher and (node := worst_node([row for row in rows if row.campaign == campaign.id], suspect.cell)):
         # Controls run on the same node as the cell, because only the cell may differ.
-        bench, on = replace(bench, dispatcher=bench.dispatcher.only(node)), f" on {node}"
+        bench, on = replace(bench, dispatcher=bench.dispatcher.for_node(node)), f" on {node}"
     display.problem(
         f"{suspect.failures} runs of {suspect.cell} failed in a way that a GPU or the host can cause; "
         f"controls{on} tell which, {plan.controls} runs at most"

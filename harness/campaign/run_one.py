@@ -8,7 +8,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.dispatch import RunRequest
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
-from harness.campaign.bench.plan import PendingRun, PlannedRun, placements, unfit
+from harness.campaign.bench.plan import PendingRun, PlannedRun, placements, why_unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
@@ -110,7 +110,7 @@ def _not_begun(bench: Bench, request: RunRequest, scheduled: Scheduled | None, w
         bench.use_environment(request.planned.cell, request.images.cell.environment(request.stack))
     if request.workload.program is None:
         bench.use_data(request.workload, read_data(bench.data or synthetic_place(request.workload)))
-    run = bench.run(request.planned, request.run_id, request.workload, request.campaign)
+    run = bench.requested_run(request.planned, request.run_id, request.workload, request.campaign)
     return record_not_begun(replace(run, scheduled=scheduled), bench.results, why)
 
 
@@ -133,7 +133,7 @@ def first_run(bench: Bench, cell: Cell, workload: Workload) -> PlannedRun:
         UserError: when the cell cannot run here.
     """
     able = capabilities_of(bench.host, bench.engine, [cell], bench.interpreter)
-    if reason := why_not(cell, able, named=True) or unfit(cell, workload, bench.gpus):
+    if reason := why_not(cell, able, named=True) or why_unfit(cell, workload, bench.gpus):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
     return placements(cell, workload, 1, bench.gpus)[0]
 

@@ -19,7 +19,7 @@ from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.watch.watch import Observer
 
 
@@ -38,7 +38,7 @@ class EngineLosses:
     most: int = 0
     in_a_row: int = 0
 
-    def saw(self, records: Sequence[Record], say: Callable[[str], object]) -> None:
+    def note_records(self, records: Sequence[Record], say: Callable[[str], object]) -> None:
         """Count runs that one engine made at the same time; after lost ones, say that the campaign goes on.
 
         Raises:
@@ -103,9 +103,9 @@ class Runner:
                 if self.bench.is_ready(pending.cell, self.workload):
                     self.display.time_left(seconds_left)
                     self.display.started(pending.planned, pending.position, self.total)
-                    run = self.bench.run(pending.planned, pending.run_id, self.workload, self.campaign)
+                    run = self.bench.requested_run(pending.planned, pending.run_id, self.workload, self.campaign)
                     record = self._record(change(run), observe)
-                    self.losses.saw([record], self.display.problem)
+                    self.losses.note_records([record], self.display.problem)
                     return pending, record
             # The GPUs are released while the environment is made.
             self.bench.make_ready(pending.cell, self.workload, self.display)
@@ -149,7 +149,7 @@ class Runner:
         results = self.bench.results
         with shielded():
             try:
-                return self.bench.run_cell(run, observe_and_show, self.display.still, self.display.problem)
+                return self.bench.run_cell(run, observe_and_show, self.display.stalled, self.display.problem)
             finally:
                 if record := results.record(run.run_id):
                     try:

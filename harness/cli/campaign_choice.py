@@ -12,8 +12,8 @@ from harness.campaign.planning.prepare import PreparedCampaign, prepare_campaign
 from harness.campaign.planning.screen_gpus import may_use
 from harness.cli.completion import complete_cells, complete_selections, complete_stages
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
-from harness.cli.program_options import program_options, taken
-from harness.cli.shared import Settings, asked, known, warn
+from harness.cli.program_options import program_options, with_program_copy
+from harness.cli.shared import Settings, ask_user, known, warn
 from harness.cli.workload_choice import (
     DEFAULT_SELECTION,
     bench_options,
@@ -119,7 +119,7 @@ def _may_use_screens(
 
     `matrix plan` asks no question and stores no answer; without an answer it plans what a run would be allowed.
     """
-    ask = partial(asked, option="--use-screen-gpu or --no-use-screen-gpu") if asks and sys.stdin.isatty() else None
+    ask = partial(ask_user, option="--use-screen-gpu or --no-use-screen-gpu") if asks and sys.stdin.isatty() else None
     return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
 
 
@@ -129,7 +129,7 @@ def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
 
     def of_stage(workload: Workload) -> Workload:
         if workload.program or lookback is None:
-            return taken(workload)
+            return with_program_copy(workload)
         return workload_with_lookback(workload, lookback, options)
 
     workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}

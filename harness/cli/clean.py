@@ -6,7 +6,7 @@ from dataclasses import asdict
 import click
 
 from harness.base.errors import UserError
-from harness.cli.shared import Settings, as_json, asked, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, ask_user, pass_settings, print_json
 from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
 from harness.screen.terminal import echo
@@ -45,7 +45,7 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
             "wheels, records, images that are tagged or in a registry, and files that are in uv's cache, too, stay; "
             f"about {free:.1f} GB can go"
         )
-        if chosen and not yes and not asked(f"Remove {len(chosen)} of {len(found)}?"):
+        if chosen and not yes and not ask_user(f"Remove {len(chosen)} of {len(found)}?"):
             raise click.Abort
     done = dict(remove(chosen, engine)) if yes or not as_json else {}
     failed = {one: why for one, why in done.items() if why}

@@ -24,7 +24,7 @@ from harness.host.slurm import job_here, node_here
 from harness.matrix.clusters import Cluster
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
-from harness.slurm.closing import why_left
+from harness.slurm.closing import why_no_record
 from harness.slurm.dispatcher import SlurmDispatcher
 from harness.slurm.hooks import end_job, installation, tell_in_output, why_drain
 from harness.slurm.nodes import note_node
@@ -117,7 +117,7 @@ def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) 
         with interruptible(), CampaignDisplay(err) as display:
             bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
             close_leftovers(bench, display, {run_id: ended})
-            if left := why_left(bench, run_id):
+            if left := why_no_record(bench, run_id):
                 raise UserError(left)
 
 

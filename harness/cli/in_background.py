@@ -9,7 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from harness.base.closed_terminal import Terminal, outliving
-from harness.base.command_words import agreed
+from harness.base.command_words import with_yes
 from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
 from harness.campaign.other_hosts.follow import CONTINUES
@@ -20,7 +20,7 @@ from harness.screen.terminal import echo
 
 def start_in_background(settings: Settings, *, as_json: bool) -> None:
     """Start this very command again in the background, and print how to attach to it and how to end it."""
-    words = agreed(typed_words(), without="--detach")
+    words = with_yes(typed_words(), without="--detach")
     log = _log(settings)
     program = Path(sys.argv[0]).absolute()
     started = detach((str(program), *settings.invocation.options, *words), log)

@@ -132,10 +132,10 @@ def _named_url(given: str) -> tuple[str, str]:
             f"--index {given}: should be SOURCE=URL, such as pytorch=https://mirror.example/whl/{{platform}}"
         )
     # Imported here because it is needed only when a mirror is given.
-    from harness.matrix.stacks import known_mirrors  # noqa: PLC0415
+    from harness.matrix.stacks import check_mirrors  # noqa: PLC0415
 
     try:
-        known_mirrors({name: url})
+        check_mirrors({name: url})
     except ValueError as error:
         raise UserError(f"--index {name}: {error}") from None
     return name, url

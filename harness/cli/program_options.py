@@ -135,7 +135,7 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
         raise UserError(f"--app: {what}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
-def taken(workload: Workload) -> Workload:
+def with_program_copy(workload: Workload) -> Workload:
     """Return the workload with a copy of its program taken; unchanged if it has no program.
 
     Raises:

@@ -144,7 +144,7 @@ def run(
         print_folded(err, as_typed(line))
     if prepared.stages and prepared.plan.why_empty:
         why = prepared.plan.why_empty
-        raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.is_hosts else why)
+        raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.host_excludes_cells else why)
     if not prepared.stages:
         # In stages each stack is downloaded when its turn comes; the free disk space is checked then.
         prepared.plan.check_feasible()
@@ -280,7 +280,10 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.plan.why_empty:
         following = DOCTOR_SAYS if prepared.stages else NOTHING_RUNS
-        return [f"Plan: {prepared.plan.why_empty}", *([f"  next: {following}"] if prepared.plan.is_hosts else [])]
+        return [
+            f"Plan: {prepared.plan.why_empty}",
+            *([f"  next: {following}"] if prepared.plan.host_excludes_cells else []),
+        ]
     data = prepared.bench.data
     if prepared.stages:
         return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]

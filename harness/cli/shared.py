@@ -183,7 +183,7 @@ class UnansweredError(click.Abort):
         self.option = option
 
 
-def asked(question: str, option: str = YES) -> bool:
+def ask_user(question: str, option: str = YES) -> bool:
     """Ask a question and return the user's answer; `option` is the option that answers it in advance.
 
     Raises:
@@ -199,7 +199,7 @@ def asked(question: str, option: str = YES) -> bool:
 
 def confirm(download_gb: float, *, yes: bool) -> None:
     """Ask before a large download; exit with status 1 if the answer is no."""
-    if download_gb > LARGE_DOWNLOAD_GB and not yes and not asked(f"Download about {download_gb:.0f} GB?"):
+    if download_gb > LARGE_DOWNLOAD_GB and not yes and not ask_user(f"Download about {download_gb:.0f} GB?"):
         raise click.Abort
 
 

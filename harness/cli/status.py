@@ -33,9 +33,9 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.evidence.verdicts.distinguishing import ambiguous_groups, families_apart, what_differs
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
-from harness.evidence.verdicts.telling import families_apart, telling_apart, what_differs
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, work_in_words
 from harness.host.facts import HostFacts
@@ -135,7 +135,7 @@ def status(
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
     # The verdicts name running campaigns only after their first run; before that nothing else mentions one.
-    beside = [*_begun(settings), *of_results.beside_the_verdicts(everything, results, machine)]
+    beside = [*_begun(settings), *of_results.left_out_of_verdicts(everything, results, machine)]
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += [*of_results.changes_in_words(shown), *sentences(answers)]
@@ -195,7 +195,7 @@ def _print_verdicts(
 def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
     """Return what distinguishes verdicts on the same cell and workload, by the ids of their newest runs."""
     told: dict[str, str] = {}
-    for together in telling_apart(shown):
+    for together in ambiguous_groups(shown):
         intents = {one.last: record.intent for one in together if (record := _record(results, one.last))}
         told |= what_differs(together, intents)
     return told

@@ -16,7 +16,7 @@ from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
 from harness.cli.completion import complete_cells, complete_workloads
 from harness.cli.in_background import start_in_background, through_closed_terminal
-from harness.cli.program_options import WithProgram, own_program, program_options, taken
+from harness.cli.program_options import WithProgram, own_program, program_options, with_program_copy
 from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
@@ -24,7 +24,7 @@ from harness.cli.shared import (
     Settings,
     as_json,
     as_typed,
-    asked,
+    ask_user,
     confirm,
     err,
     executor_option,
@@ -269,7 +269,7 @@ def _check_cell(settings: Settings, cell: str | None) -> None:
 
 def _ask(question: str) -> bool:
     """Return the user's answer; no if there is no terminal."""
-    return sys.stdin.isatty() and asked(question, "--force")
+    return sys.stdin.isatty() and ask_user(question, "--force")
 
 
 def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, Path | None]:
@@ -307,10 +307,10 @@ def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:
             raise UserError(f"--workload {name} is our app's: leave it out, and give --data and the options of the app")
         if options["data"]:
             raise UserError(f"--data: workload {name} names its own; leave it out")
-        return taken(chosen)
+        return with_program_copy(chosen)
     more = {name.removesuffix("_with"): value for name, value in of_program.items()}
     own = own_program(options, usual_limit=YEARS, **more)
-    return taken(own) if own else None
+    return with_program_copy(own) if own else None
 
 
 def _check_of_program(given: Mapping[str, Any]) -> None:

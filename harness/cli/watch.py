@@ -98,8 +98,8 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
                     stalls[run_id] = StallLines()
                     if not view.shown:
                         log(escape(f"{current.label}: continues as {run_id}"))
-                if current.still and stalls[run_id].worth(current.still.seconds) and not view.shown:
-                    log(escape(f"{current.label}: {current.still.words}"))
+                if current.stall and stalls[run_id].worth(current.stall.seconds) and not view.shown:
+                    log(escape(f"{current.label}: {current.stall.words}"))
             steps = [one.doing for one in look.steps]
             for step in steps if steps != said and not view.shown else ():
                 log(escape(step))

@@ -9,7 +9,7 @@ import click
 from harness.base.errors import UserError
 from harness.campaign.bench.open_bench import BenchOptions
 from harness.cli.completion import complete_workloads
-from harness.cli.program_options import own_program, taken
+from harness.cli.program_options import own_program, with_program_copy
 from harness.cli.shared import Settings, executor_option, known
 from harness.environments.verifier import verifying_stack
 from harness.matrix.refusals import with_lookback
@@ -78,10 +78,10 @@ def chosen_workload(settings: Settings, selection: str, options: Mapping[str, An
         UserError: where there is none of that name, or something of a program of the user's own is not there.
     """
     if own := own_program(options):
-        return taken(own)
+        return with_program_copy(own)
     matrix, name, lookback = settings.matrix, options["workload"], options["lookback"]
     workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
-    workload = taken(workload)
+    workload = with_program_copy(workload)
     return workload if lookback is None else workload_with_lookback(workload, lookback, options)
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import open_regular
-from harness.base.files.untrusted_tree import LONGEST_SAID, shown
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.diagnosis.device import explanation_in_record, may_use_a_gpu, on_its_device
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
-from harness.diagnosis.matcher import OfRun, anybodys
-from harness.diagnosis.scan import IN_A_LOG, Found, scan, worth_reading
+from harness.diagnosis.matcher import OfRun, any_process
+from harness.diagnosis.scan import IN_A_LOG, ScanResult, scan, sieve_of
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
+from harness.evidence.app_reports.progress import last_lines, last_phase
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.reported.progress import last_lines, last_phase
 from harness.matrix.wheels import supported_targets
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def explain_record(folder: RunFolder, record: Record, presets: "Collection[Prese
 
 def detail_as_told(folder: RunFolder, record: Record) -> str:
     """Return the detail of a recorded run; what the record of another host says is quoted."""
-    return shown(record.detail, LONGEST_SAID) if folder.imported.exists() else record.detail
+    return safe_text(record.detail, LONGEST_QUOTE) if folder.imported.exists() else record.detail
 
 
 def _explanation(
@@ -71,11 +71,13 @@ def _explanation(
     presets: "Collection[Preset]",
 ) -> Explanation:
     refused = (
-        scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
+        scan(as_lines([outcome.detail], RunFolder.RECORD))
+        if outcome.name == "interrupted" and not exits
+        else ScanResult()
     )
     if refused.fatal:
         # Nothing was started: the engine's message is the only evidence.
-        return diagnose(refused, Found(), Facts(), _usable(presets, intent))
+        return diagnose(refused, ScanResult(), Facts(), _usable(presets, intent))
     # Only for a failed run: a stopped run was killed by the harness, and one that met a limit is explained by that.
     killed = outcome.name == "failed" and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
@@ -101,19 +103,19 @@ def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
             yield phase, Exit.parse(words)
 
 
-def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> Found:
+def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> ScanResult:
     """Scan a file of the run; with `of_run` a kernel log. After LONGEST_SECONDS all but the last block is skipped."""
     where: tuple[Where, ...] = IN_A_LOG if of_run is None else ("kernel",)
     until = time.monotonic() + LONGEST_SECONDS
     try:
         with open_regular(folder.named(name)) as stream:
             size = folder.named(name).stat().st_size
-            read = read_lines(stream, name, worth_reading(where))
+            read = read_lines(stream, name, sieve_of(where))
             lines = (line for line in read if time.monotonic() < until or stream.tell() >= size)
-            found = scan(lines, where, intent.rocm, intent.torch, of_run or anybodys)
+            found = scan(lines, where, intent.rocm, intent.torch, of_run or any_process)
             return replace(found, whole=time.monotonic() < until)
     except OSError:
-        return Found()
+        return ScanResult()
 
 
 def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> OfRun:

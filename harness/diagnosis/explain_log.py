@@ -2,9 +2,9 @@
 
 from typing import BinaryIO
 
-from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, stopped
+from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, explain_ending
 from harness.diagnosis.lines import WithEnd, read_lines
-from harness.diagnosis.scan import Found, scan, worth_reading
+from harness.diagnosis.scan import ScanResult, scan, sieve_of
 from harness.evidence.files.run_files import EvidenceLine, Explanation
 
 
@@ -19,14 +19,14 @@ def explain_files(
     A log that names no failure and ends in the middle of the work has the class `stopped`.
     """
     read = WithEnd(log[0]) if log else None
-    found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
-    seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
+    found = scan(read_lines(read, log[1], sieve_of()), rocm=rocm, torch=torch) if log and read else ScanResult()
+    seen = scan(read_lines(*kernel, sieve_of(("kernel",))), ("kernel",)) if kernel else ScanResult()
     explanation = diagnose(found, seen, Facts())
     if explanation.rule or log is None or read is None:
         return explanation
     if read.is_empty:
         return explanation.model_copy(update={"cause": "the log is empty"})
-    if of_end := stopped(read.last_lines(log[1], END_LINES)):
+    if of_end := explain_ending(read.last_lines(log[1], END_LINES)):
         return of_end
     last = read.last_line(log[1])
     shown = (EvidenceLine(file=last.file, line=last.number, text=cut(last.text)),) if last else ()

@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, matcher_of
 from harness.diagnosis.rules import FailureClass, Fault, Signature, load_signatures
-from harness.diagnosis.scan import Found
+from harness.diagnosis.scan import ScanResult
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
 from harness.evidence.files.run_files import EvidenceLine, Explanation
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.outcome.diagnoses import OfResult
+from harness.evidence.outcome.diagnoses import ResultDiagnosis
 
 UNKNOWN = "unknown"
 STOPPED = "stopped"
@@ -34,7 +34,7 @@ ASK_THE_KERNEL = (
 APP_STATUSES = (3, 4, 5)
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
-_DECIDED = frozenset(get_args(OfResult))
+_DECIDED = frozenset(get_args(ResultDiagnosis))
 # Words of errors, also of those that no signature knows.
 _ERROR = re.compile(
     r"(?:Error|Exception)\b|\bTraceback\b|\b(?:ERROR|CRITICAL|FATAL)\b|asynchronously reported"
@@ -77,7 +77,7 @@ def exit_in_words(exit_: Exit) -> str:
     return f"{exit_} ({names[number]})" if number in names else str(exit_)
 
 
-def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
+def diagnose(log: ScanResult, kernel: ScanResult, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
     """Explain a failure by the facts of engine and harness, or else by the first fatal line, or else by the exit code.
 
     Without any of these the failure is unknown. `presets`: those that may be named as remedies; None for all.
@@ -133,15 +133,15 @@ def in_words_of_here(told: Explanation) -> Explanation:
     rule = next((one for one in load_signatures().signatures if one.id == told.rule), None)
     cause = rule.cause if rule else unknown().cause
     if rest := told.cause.removeprefix(cause):
-        quoted = shown(rest.removeprefix(": "), LONGEST_EVIDENCE)
+        quoted = safe_text(rest.removeprefix(": "), LONGEST_EVIDENCE)
         cause = quoted if rest == told.cause else f"{cause}: {quoted}"
     remedy = rule.remedy if rule else told.remedy
     if rule is None and remedy not in (OF_OUTCOMES, unknown().remedy):
-        remedy = shown(remedy, LONGEST_EVIDENCE)
+        remedy = safe_text(remedy, LONGEST_EVIDENCE)
     return told.model_copy(update={"cause": cause, "remedy": remedy, "link": rule.link if rule else None})
 
 
-def stopped(ending: Sequence[Line]) -> Explanation | None:
+def explain_ending(ending: Sequence[Line]) -> Explanation | None:
     """Return the explanation of a log that ends in the middle of the work, or of a request; None for any other end.
 
     `ending`: its last lines in which nothing was found, the last one first. If one of them names an error, the log does
@@ -164,7 +164,7 @@ def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
     return min(hits, key=lambda hit: load_signatures().signatures.index(hit.signature), default=None)
 
 
-def _more_specific(log: Found) -> Hit | None:
+def _more_specific(log: ScanResult) -> Hit | None:
     """Return the end of a process that says more than the fatal line; None where there is none.
 
     A fatal line that only says that something failed gives way to any end of a process before it. A fatal line that

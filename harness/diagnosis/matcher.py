@@ -37,7 +37,7 @@ class Hit:
     frame: Line | None = None
 
 
-def anybodys(_: re.Match[str]) -> bool:
+def any_process(_: re.Match[str]) -> bool:
     """Return True: every process counts as one of the run."""
     return True
 
@@ -50,7 +50,7 @@ class Matcher:
         self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
         self._of_kind: dict[str, tuple[Signature, ...]] = {}
 
-    def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
+    def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = any_process) -> Signature | None:
         """Return the signature of a line; None if there is none, or if the line is known to be benign."""
         for signature in self.candidates(kind_of(body)):
             found = signature.find(names_as_words(body) if signature.where == "kernel" else body)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from harness.diagnosis.lines import Line
-from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, anybodys, matcher_of
+from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, any_process, matcher_of
 from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
 from harness.host.kernel_log import is_of_process, names_as_words
@@ -47,7 +47,7 @@ STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 
 @dataclass(frozen=True)
-class Found:
+class ScanResult:
     """The findings in a log: the fatal line that counts, and the ends and lost peers of processes, strongest first.
 
     `every`: the first fatal line of each rule.
@@ -61,7 +61,7 @@ class Found:
 
 
 @cache
-def worth_reading(where: tuple[Where, ...] = IN_A_LOG) -> Sieve:
+def sieve_of(where: tuple[Where, ...] = IN_A_LOG) -> Sieve:
     """Return the sieve for these places, made once."""
     return Sieve(load_signatures().of(*where), STATE_TEXTS)
 
@@ -71,8 +71,8 @@ def scan(
     where: tuple[Where, ...] = IN_A_LOG,
     rocm: str | None = None,
     torch: str | None = None,
-    of_run: OfRun = anybodys,
-) -> Found:
+    of_run: OfRun = any_process,
+) -> ScanResult:
     """Return the findings in lines, by the signatures for these places and versions."""
     matcher = matcher_of(where, rocm, torch)
     state = _Scan(load_signatures(), of_run, is_kernel_log=where == ("kernel",))
@@ -156,7 +156,7 @@ class _Scan:
         """Return whether further lines cannot change the findings."""
         return bool(self.fatal) and not self.is_kernel_log and line.number > self.fatal[0].line.number + TAIL_LINES
 
-    def found(self) -> Found:
+    def found(self) -> ScanResult:
         """Return the fatal line that counts, and the endings in the order of their strength."""
         order = [signature.id for signature in self.signatures.signatures]
         endings = sorted(
@@ -170,7 +170,7 @@ class _Scan:
         first_of_each: dict[str, Hit] = {}
         for hit in self.fatal:
             first_of_each.setdefault(hit.signature.id, hit)
-        return Found(self._decisive(), tuple(endings), tuple(first_of_each.values()))
+        return ScanResult(self._decisive(), tuple(endings), tuple(first_of_each.values()))
 
     def _decisive(self) -> Hit | None:
         """Return the first fatal line, unless a later one is more specific."""

@@ -8,10 +8,10 @@ from harness.base.files.storage import read_regular
 from harness.base.files.untrusted_tree import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.matcher import Hit, matcher_of
+from harness.evidence.app_reports.python_stacks import parse_stacks
+from harness.evidence.app_reports.step_position import read_positions
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST
-from harness.evidence.reported.python_stacks import parse_stacks
-from harness.evidence.reported.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
 """The names of stages in the rules, in the order of their numbers in the position file; 0 is outside a step."""

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.storage import read_regular
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find
 from harness.environments.verifier import verifying_stack
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.host.slurm import hooks_of_nodes
-from harness.host.slurm import is_there as slurm_is_there
+from harness.host.slurm import is_installed as slurm_is_installed
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.two_gpus import in_turn
@@ -48,7 +48,7 @@ def ask_slurm() -> tuple[SlurmHook, ...]:
 
     None without Slurm, or if Slurm does not answer.
     """
-    hooks = (hooks_of_nodes() if slurm_is_there() else None) or {}
+    hooks = (hooks_of_nodes() if slurm_is_installed() else None) or {}
     return tuple(
         SlurmHook(name, programs, next((one for one in programs if _runs(one, f"slurm-{name.lower()}")), None))
         for name, programs in hooks.items()
@@ -97,7 +97,7 @@ def _base(engine: Engine, reference: str) -> BaseImage:
     try:
         if find(engine, reference):
             return BaseImage(reference, here=True)
-        Look(partial(engine.client.api.inspect_distribution, reference)).result(REGISTRY_SECONDS)
+        BackgroundCall(partial(engine.client.api.inspect_distribution, reference)).result(REGISTRY_SECONDS)
     except TimeoutError:
         return BaseImage(reference, here=False, unreachable=f"no answer within {REGISTRY_SECONDS:.0f} s")
     except UserError as error:

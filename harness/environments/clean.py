@@ -19,7 +19,7 @@ from harness.base.paths import ENVIRONMENTS
 from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, name_by_labels, tag_of_cell
 from harness.environments.docker.own_images import own_ids
 from harness.environments.environment import STAMP
-from harness.environments.in_use import alone_with
+from harness.environments.in_use import try_exclusive_use
 from harness.environments.python.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
@@ -63,7 +63,7 @@ def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, pro
     made = (file.parent for file in environments.glob(f"*/{STAMP}"))
     folders = [*_folders("environment", made), *_folders("program", programs.glob("*/"))]
     found = [*folders, *(_images(engine) if engine else ())]
-    with alone_with(environments) as alone:
+    with try_exclusive_use(environments) as alone:
         return found if alone else [replace(one, kept=one.kept or OF_A_COMMAND) for one in found]
 
 
@@ -84,7 +84,7 @@ def remove(
     chosen: Sequence[Made], engine: Engine | None, environments: Path = ENVIRONMENTS
 ) -> Iterator[tuple[Made, str | None]]:
     """Remove what was chosen, and yield each item with the reason why it is still there, or None if it is gone."""
-    with alone_with(environments) as alone:
+    with try_exclusive_use(environments) as alone:
         for one in chosen:
             if one.kept is None:
                 yield one, _remove(one, engine) if alone else OF_A_COMMAND

@@ -28,7 +28,7 @@ def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
 
 
 @contextmanager
-def alone_with(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
+def try_exclusive_use(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
     """Yield whether no command makes environments or images, or runs cells in them; then none can begin to."""
     with _opened(environments) as stream:
         yield lock_at_once(stream.fileno(), environments / LOCK)

@@ -15,11 +15,11 @@ from pydantic_core import from_json
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.failpoints import reached
 from harness.base.files.storage import create, locked, read_regular, unfinished
+from harness.evidence.app_reports.exposure import exposure_of
 from harness.evidence.files.run_files import Record
 from harness.evidence.gpus.strikes import struck_out
 from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
-from harness.evidence.reported.exposure import exposure_of
 from harness.evidence.row import Row
 
 Used = TypeVar("Used")
@@ -54,7 +54,7 @@ class Index:
         Raises:
             UserError: when the index cannot be written.
         """
-        with self._alone():
+        with self._locked():
             return self._rebuild()
 
     def _rebuild(self) -> list[str]:
@@ -96,7 +96,7 @@ class Index:
             return _in_order(self.row_of(record) for record in self._results.records([]))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Hold the lock of the index: a process that writes while another one replaces the index would fail."""
         with ExitStack() as stack:
             # A folder that cannot be written to is reported by the next write.
@@ -106,7 +106,7 @@ class Index:
 
     def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
         """Call `use` with the index, and once more with a rebuilt index if that fails."""
-        with self._alone():
+        with self._locked():
             try:
                 return self._with_database(use)
             except sqlite3.Error:

@@ -6,10 +6,10 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from harness.environments.docker.source_state import is_dirty
+from harness.evidence.app_reports.exposure import Exposure, recorded_exposure
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.host_state import state_of
 from harness.evidence.interruptions import interruption_of
-from harness.evidence.reported.exposure import Exposure, recorded_exposure
 from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.workload_options import family_of
 from harness.matrix.workloads import qualifies_for_promotion

@@ -18,7 +18,7 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.faults.own_engine import SYS_ADMIN, OwnEngine, has_capabilities, why_no_own_engine
 from harness.host.engine import Engine
 from harness.host.processes.run_processes import processes_of_run, run_mark
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 
 PAUSE_SECONDS = 10.0
 FULL_DISK_BYTES = 8 << 20

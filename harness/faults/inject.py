@@ -16,7 +16,7 @@ from harness.faults.target import InjectionTarget
 from harness.faults.triggers import BackgroundInjection, InjectingExecutor
 from harness.host.engine import ENGINE_ERRORS, Notify, explain
 from harness.matrix.stacks import ExecutorName
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 
 
 def inject_all(

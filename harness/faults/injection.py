@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.evidence.app_reports.progress import ProgressReader
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.progress import ProgressReader
 from harness.faults.kinds import FaultKind
 from harness.matrix.stacks import ExecutorName
 

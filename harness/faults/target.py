@@ -26,7 +26,7 @@ from harness.host.processes.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 
 
 class _Notifying(Display):
@@ -114,7 +114,7 @@ class InjectionTarget:
             raise UserError("only containers use an engine of their own")
         with own_engine() as own, ExitStack() as connections:
             engine = own.start()
-            source, target = self.engine.patient, engine.patient
+            source, target = self.engine.client_without_timeout, engine.client_without_timeout
             for client in (source, target, engine.client):
                 connections.callback(client.close)
             target.images.load(source.images.get(image).save())

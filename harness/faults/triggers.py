@@ -5,8 +5,8 @@ import time
 from typing import Self
 
 from harness.environments.executors.job import Executor, Handle, Job
+from harness.evidence.app_reports.progress import ProgressReader
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.progress import ProgressReader
 from harness.faults.external import ExternalFault, Site
 from harness.host.engine import explain
 

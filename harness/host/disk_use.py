@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import NoSpaceError
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.base.wording import size_in_words
 
 BLOCK = 512
@@ -68,7 +68,7 @@ class DiskWatch:
     def __init__(self, places: Sequence[Path], limit: DiskLimit | None = None) -> None:
         self._places = places
         self._limit = limit
-        self._look: Look[tuple[str, float]] | None = None
+        self._look: BackgroundCall[tuple[str, float]] | None = None
         self._next = -math.inf
 
     @property
@@ -81,7 +81,7 @@ class DiskWatch:
     def last_excess(self) -> str:
         """Return the excess over the limit after the end of the run, which may have written most of its files last."""
         try:
-            return Look(partial(excess, self._places, self.limit)).result(LAST_LOOK_SECONDS)
+            return BackgroundCall(partial(excess, self._places, self.limit)).result(LAST_LOOK_SECONDS)
         except TimeoutError:
             return f"its files cannot be counted in {LAST_LOOK_SECONDS:.0f} s"
 
@@ -91,7 +91,7 @@ class DiskWatch:
         `now`: on the monotonic clock.
         """
         if self._look is None and now >= self._next:
-            self._look = Look(partial(_timed_excess, self._places, self.limit))
+            self._look = BackgroundCall(partial(_timed_excess, self._places, self.limit))
         if self._look is None or not self._look.done:
             return ""
         found, seconds = self._look.result(0)

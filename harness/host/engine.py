@@ -97,26 +97,26 @@ class Engine:
             return dict(self.client.info())
 
     @cached_property
-    def patient(self) -> Any:
+    def client_without_timeout(self) -> Any:
         """A client without a timeout, for transfers of gigabytes."""
         return Client(base_url=self.address, timeout=None)
 
     @cached_property
-    def brief(self) -> Any:
+    def api_with_timeout(self) -> Any:
         """An API client for short questions, with a timeout of ANSWER_SECONDS."""
-        return self._brief()
+        return self._new_api_with_timeout()
 
     def answers(self) -> bool:
         """Return whether the engine answers on a new connection; while it is ending it still does on open ones."""
         try:
             if self.address.startswith("unix://"):
                 _try_socket(self.address.removeprefix("unix://"))
-            with closing(self._brief()) as api:
+            with closing(self._new_api_with_timeout()) as api:
                 return bool(api.ping())
         except (OSError, *ENGINE_ERRORS):
             return False
 
-    def _brief(self) -> Any:
+    def _new_api_with_timeout(self) -> Any:
         version = self.client.api.api_version
         return Api(base_url=self.address, version=version, timeout=ANSWER_SECONDS)
 
@@ -136,7 +136,7 @@ class Engine:
         stores = (within, CONTAINERD_FOLDER) if self.keeps_compressed else (own,)
         return next((store for store in stores if _has_store(store, within)), None)
 
-    def roomy(self, told: Iterable[TransferPart], doing: str) -> Iterator[TransferPart]:
+    def while_disk_has_room(self, told: Iterable[TransferPart], doing: str) -> Iterator[TransferPart]:
         """Yield the parts of a transfer while the disk of images has room: no manifest says how much room it takes.
 
         Raises:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 
 MOUNTS = Path("/proc/self/mountinfo")
 OF_NETWORKS = (
@@ -30,7 +30,7 @@ def mount_in(folder: Path, mounts: Path = MOUNTS) -> str:
     Nothing in the folder is opened or examined, because the program that serves the mount may never answer.
     """
     own = str(folder.parent.resolve() / folder.name)
-    return next((f"{shown(point)} was mounted over" for point, _ in _mounts(mounts) if _holds(own, point)), "")
+    return next((f"{safe_text(point)} was mounted over" for point, _ in _mounts(mounts) if _holds(own, point)), "")
 
 
 def _mounts(mounts: Path) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.host.jobs import NODE_NAME, JobEnding, JobPhase
-from harness.host.slurm_programs import SlurmSilentError, answer_of_slurm
+from harness.host.slurm_programs import SlurmSilentError, run_slurm_program
 
 # Longest wait for an answer inside a job, in seconds: Slurm often leaves half a minute between TERM and KILL, and the
 # run needs its record by then.
@@ -76,7 +76,7 @@ class SlurmNode:
         return self.state.rstrip("*~#!%$@^-+") in TAKING_JOBS
 
 
-def is_there() -> bool:
+def is_installed() -> bool:
     """Return whether the programs of Slurm are installed on this host."""
     return all(shutil.which(name) for name in ("sbatch", "squeue", "scancel", "sinfo"))
 
@@ -88,7 +88,7 @@ def submit(script: Path) -> str:
         SlurmSilentError: when Slurm does not answer, or its queue is full.
         UserError: when Slurm refuses the job.
     """
-    said = answer_of_slurm(["sbatch", "--parsable", str(script)], until=FULL)
+    said = run_slurm_program(["sbatch", "--parsable", str(script)], until=FULL)
     # With several clusters, a semicolon and the name of the cluster follow the id.
     return said.strip().rpartition("\n")[2].partition(";")[0]
 
@@ -107,7 +107,7 @@ def own_jobs() -> dict[str, SlurmJob]:
         # As in many containers, the user has no entry in passwd; squeue also takes the number.
         user = str(os.geteuid())
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
-    said = answer_of_slurm(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
+    said = run_slurm_program(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
     jobs: dict[str, SlurmJob] = {}
     for number, state, node, reason, name in _rows(said, 5):
         if not _JOB_ID.fullmatch(number):
@@ -122,17 +122,17 @@ def cancel(jobs: Iterable[SlurmJob]) -> None:
     """Cancel jobs; jobs that are over are not changed. Raises SlurmSilentError."""
     ids = [job.id for job in jobs]
     if ids:
-        answer_of_slurm(["scancel", "--quiet", *ids])
+        run_slurm_program(["scancel", "--quiet", *ids])
 
 
-def keep_from(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
+def exclude_nodes(jobs: Iterable[SlurmJob], nodes: Iterable[str]) -> None:
     """Keep waiting jobs away from these nodes, if Slurm does that; Spur may not.
 
     Jobs that have started stay where they are.
     """
     if ids := ",".join(job.id for job in jobs):
         with suppress(SlurmSilentError, UserError):
-            answer_of_slurm(["scontrol", "update", f"JobId={ids}", f"ExcNodeList={','.join(nodes)}"])
+            run_slurm_program(["scontrol", "update", f"JobId={ids}", f"ExcNodeList={','.join(nodes)}"])
 
 
 def nodes_of(partition: str | None) -> list[SlurmNode]:
@@ -144,7 +144,7 @@ def nodes_of(partition: str | None) -> list[SlurmNode]:
     """
     form = SEPARATOR.join(("%P", "%N", "%t", "%l", "%G", "%E"))
     words = ["sinfo", "--noheader", "--Node", f"--format={form}"]
-    rows = [row for row in _rows(answer_of_slurm(words), 6) if re.fullmatch(NODE_NAME, row[1])]
+    rows = [row for row in _rows(run_slurm_program(words), 6) if re.fullmatch(NODE_NAME, row[1])]
     found = [row for row in rows if (row[0].rstrip("*") == partition if partition else row[0].endswith("*"))]
     if not found:
         named = ", ".join(sorted({row[0].rstrip("*") for row in rows})[:MOST_NAMED]) or "none"
@@ -163,7 +163,7 @@ def boot_times() -> dict[str, float]:
     """
     try:
         words = ["scontrol", "--oneliner", "show", "nodes"]
-        said = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
+        said = run_slurm_program(words, ANSWER_IN_JOB_SECONDS, variables=SECONDS_SINCE_1970)
     except (SlurmSilentError, UserError):
         return {}
     found = re.findall(rf"^NodeName=(\S+) .*?\bBootTime=({_NUMBER})\b", said, re.MULTILINE)
@@ -176,7 +176,7 @@ def hooks_of_nodes() -> dict[str, tuple[str, ...]] | None:
     Return None where Slurm does not report them: Spur has no `scontrol show config`. Only advice depends on this.
     """
     try:
-        said = answer_of_slurm(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
+        said = run_slurm_program(["scontrol", "show", "config"], ANSWER_IN_JOB_SECONDS)
     except (SlurmSilentError, UserError):
         return None
     lines = [(key.strip(), value.strip()) for key, _, value in (line.partition("=") for line in said.splitlines())]
@@ -204,7 +204,7 @@ def why_ended(job: str) -> JobEnding:
     form = SEPARATOR.join(("%T", "%M", "%l"))
     words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={form}"]
     try:
-        state, used, limit = answer_of_slurm(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
+        state, used, limit = run_slurm_program(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
     except (SlurmSilentError, UserError, ValueError):
         return "cancelled"
     # While the processes of a job end, its state says no more than that.

@@ -14,7 +14,7 @@ from harness.base.errors import UserError
 # and do so several times.
 ANSWER_SECONDS = 60.0
 # Pause between two looks at a program's output, in seconds.
-PATIENCE_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # Longest output, in bytes: some ten thousand nodes, as scontrol describes them.
 MOST_BYTES = 16 << 20
 WORDS_BYTES = 1000
@@ -61,7 +61,7 @@ class SlurmSilentError(Exception):
     """Raised when Slurm does not answer, or takes no more jobs for now. It may have done what it was asked to do."""
 
 
-def answer_of_slurm(
+def run_slurm_program(
     words: Sequence[str],
     seconds: float = ANSWER_SECONDS,
     until: str | None = None,
@@ -121,10 +121,10 @@ def _printed(
             elif time.monotonic() > end:
                 why = f"{program} does not answer within {seconds:.0f} s"
             elif coming.get_map():
-                coming.select(PATIENCE_SECONDS)
+                coming.select(POLL_SECONDS)
             else:
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_SECONDS)
+                    process.wait(POLL_SECONDS)
     if why:
         # With its process group: a site may have replaced the program by a script.
         with suppress(ProcessLookupError):

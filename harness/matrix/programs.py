@@ -91,7 +91,7 @@ class Product(Strict):
         return self
 
 
-class Taken(Strict):
+class ProgramCopy(Strict):
     """A copy of a program's files, made when the program was taken.
 
     `folder` holds the copy of its source. `version` is the hash of source, data and requirements. `requirements` are
@@ -126,7 +126,7 @@ class Program(Strict):
         None, description="file or folder that it resumes from, such as out/step-*.pt; without: all that it wrote"
     )
     stall_limit: int = Field(600, ge=2, description="seconds without progress after which it hangs")
-    taken: SkipJsonSchema[Taken | None] = None
+    taken: SkipJsonSchema[ProgramCopy | None] = None
 
     @model_validator(mode="after")
     def _names_a_checkpoint(self) -> Self:

@@ -35,7 +35,7 @@ def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(targets)))
 
 
-def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
+def check_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
     """Check mirrors, and return them unchanged.
 
     Raises:
@@ -49,7 +49,7 @@ def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
     return mirrors
 
 
-Mirrors = Annotated[dict[str, str], AfterValidator(known_mirrors)]
+Mirrors = Annotated[dict[str, str], AfterValidator(check_mirrors)]
 Targets = Annotated[tuple[str, ...], AfterValidator(_sorted_targets)]
 ExecutorName = Literal["process", "docker"]
 Framework = Literal["torch", "jax", "tensorflow"]

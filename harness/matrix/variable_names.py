@@ -19,7 +19,7 @@ RESERVED_VARIABLES = frozenset(
 MOST_BYTES = 131_072
 
 
-def settable(variables: dict[str, str]) -> dict[str, str]:
+def check_settable(variables: dict[str, str]) -> dict[str, str]:
     """Check variables, and return them unchanged.
 
     Raises:
@@ -41,4 +41,4 @@ def settable(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
-Variables = Annotated[dict[str, str], AfterValidator(settable)]
+Variables = Annotated[dict[str, str], AfterValidator(check_settable)]

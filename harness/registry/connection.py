@@ -21,7 +21,7 @@ from urllib3.util import parse_url
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.json_bounds import json_object
-from harness.base.time_limits import LEAST_SPEED, Look, coming_in_time
+from harness.base.time_limits import LEAST_SPEED, BackgroundCall, read_pieces_in_time
 from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 206, 401, 403, 404
@@ -119,7 +119,7 @@ class Connection:
     def _pieces(self, answer: Response) -> Iterator[bytes]:
         """Yield the pieces of an answer as they arrive."""
         try:
-            yield from coming_in_time(partial(answer.raw.read1, PIECE, decode_content=False), SLOW_SECONDS)
+            yield from read_pieces_in_time(partial(answer.raw.read1, PIECE, decode_content=False), SLOW_SECONDS)
         except TimeoutError:
             raise NoAnswerError(f"registry {self._host} sends fewer than {LEAST_SPEED} bytes a second") from None
 
@@ -163,7 +163,7 @@ class Connection:
                 raise TimeoutError
             # In a thread that can be left behind, because a server may send the head of its answer byte by byte for
             # ever.
-            return Look(follow).result(seconds)
+            return BackgroundCall(follow).result(seconds)
         except TimeoutError:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
             limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS

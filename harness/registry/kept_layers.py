@@ -14,7 +14,7 @@ from harness.base.files.storage import NO_SPACE, cannot_be_written, file_hash, s
 from harness.base.paths import CACHE
 from harness.host.engine import Notify
 from harness.registry.oci import Repository
-from harness.registry.patience import patiently
+from harness.registry.retries import with_retries
 
 LAYERS = CACHE / "layers"
 PARTIAL = ".partial"
@@ -54,7 +54,9 @@ class KeptLayers:
                 self._advance(size_of(partial))
                 # Earlier bytes count as progress: the registry has answered before, or it would be unknown what to
                 # fetch.
-                patiently(lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify)
+                with_retries(
+                    lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify
+                )
                 self._check(partial, digest)
                 partial.replace(file)
                 self._sound.add(digest)

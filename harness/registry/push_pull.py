@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import locked
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.environments.docker.images import (
     PREFIX,
     Image,
@@ -20,8 +20,8 @@ from harness.environments.docker.own_images import current_image
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS
-from harness.registry.patience import patiently
 from harness.registry.relay import RELAYED, Relay
+from harness.registry.retries import with_retries
 from harness.registry.tags.promotions import KnownGood
 
 # What engines report of a layer once a registry has it.
@@ -62,12 +62,12 @@ def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
 
     def attempt() -> str | None:
         with transfer_errors(doing):
-            events = engine.patient.api.push(repository, tag, stream=True, decode=True)
+            events = engine.client_without_timeout.api.push(repository, tag, stream=True, decode=True)
             return follow_transfer(_noting_layers(events, sent), doing, notify)
 
     with engine_errors(doing):
         engine.client.api.tag(image, repository, tag)
-    digest = patiently(attempt, lambda: len(sent), notify)
+    digest = with_retries(attempt, lambda: len(sent), notify)
     if digest is None:
         raise UserError(f"{doing}: the engine gave no digest; `docker pull {name}` shows it")
     return digest
@@ -159,8 +159,8 @@ def _bring_layers(engine: Engine, relay: Relay, digest: str, doing: str) -> None
         try:
             with transfer_errors(doing):
                 # Send no credentials to the relay.
-                events = engine.patient.api.pull(here, digest, stream=True, decode=True, auth_config={})
-                for event in engine.roomy(events, doing):
+                events = engine.client_without_timeout.api.pull(here, digest, stream=True, decode=True, auth_config={})
+                for event in engine.while_disk_has_room(events, doing):
                     if event.get("status") == "Already exists":
                         relay.in_the_engine(str(event.get("id")))
                     follow_transfer([event], doing, lambda _: None)
@@ -180,7 +180,7 @@ def _in_time(pull: Callable[[], None], doing: str) -> None:
         UserError: when the pull fails.
     """
     try:
-        Look(pull).result(NAME_SECONDS)
+        BackgroundCall(pull).result(NAME_SECONDS)
     except TimeoutError:
         raise NoAnswerError(
             f"{doing}: the registry keeps the engine waiting for more than {NAME_SECONDS:.0f} s"
@@ -190,10 +190,10 @@ def _in_time(pull: Callable[[], None], doing: str) -> None:
 def _pull(engine: Engine, repository: str, reference: str, doing: str, notify: Notify) -> None:
     def attempt() -> None:
         with transfer_errors(doing):
-            events = engine.patient.api.pull(repository, reference, stream=True, decode=True)
-            follow_transfer(engine.roomy(events, doing), doing, notify)
+            events = engine.client_without_timeout.api.pull(repository, reference, stream=True, decode=True)
+            follow_transfer(engine.while_disk_has_room(events, doing), doing, notify)
 
-    patiently(attempt, lambda: 1, notify)
+    with_retries(attempt, lambda: 1, notify)
 
 
 def _forget_relays(engine: Engine, reference: str) -> None:

@@ -69,7 +69,7 @@ class _Clock:
         return ChildLine(done=StepDone(step=step, did=did, seconds=seconds, downloaded_bytes=downloaded_bytes))
 
 
-def carry(job: RehearsalJob) -> Iterator[ChildLine]:
+def rehearse_stack(job: RehearsalJob) -> Iterator[ChildLine]:
     """Take a stack from lock to record, and yield each step when it is done.
 
     Raises:
@@ -165,7 +165,7 @@ def carry_given_job() -> None:
     job = RehearsalJob.parse(sys.stdin.read())
     with interrupts.interruptible():
         try:
-            for line in carry(job):
+            for line in rehearse_stack(job):
                 _write(line)
         except KeyboardInterrupt:
             sys.exit(interrupts.INTERRUPTED)

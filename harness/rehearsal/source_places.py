@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from harness.matrix.stacks import Stack
 from harness.rehearsal.packages import IndexFile, rocm_packages, stub_wheel
-from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, Place
+from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, SourceContent
 from harness.rehearsal.torch_wheel import TorchLabel, relabelled, torch_stub
 
 # The torch version with which PyTorch renamed its triton package.
@@ -16,7 +16,7 @@ RENAMED_TRITON = Version("2.10")
 TRITON = "3.0.0"
 
 
-def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path) -> Place:
+def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path) -> SourceContent:
     """Return the packages of a stack's source for a Python version.
 
     Torch is the relabelled CPU wheel, or else a stub.
@@ -44,7 +44,7 @@ def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path
         files.append((made.name, made))
     else:
         files.append(torch_stub(label))
-    return Place(
+    return SourceContent(
         tuple(files),
         hashed=not (amd or origin.folder),
         folder=origin.folder,
@@ -52,11 +52,11 @@ def source_place(stack: Stack, python: str, cpu_wheel: Path | None, folder: Path
     )
 
 
-def other_packages(pins: str, wheels: Iterable[Path]) -> Place:
+def other_packages(pins: str, wheels: Iterable[Path]) -> SourceContent:
     """Return what stands in for PyPI: these wheels, or else a stub of every package that the pins name except torch."""
     held: list[IndexFile] = [(wheel.name, wheel) for wheel in wheels if not wheel.name.startswith("torch-")]
     named = [name for line in pins.splitlines() if (name := _name(line)) and name != "torch"]
-    return Place(tuple(held) or tuple(stub_wheel(name, "2.0") for name in named))
+    return SourceContent(tuple(held) or tuple(stub_wheel(name, "2.0") for name in named))
 
 
 def open_pins(pins: str) -> str:

@@ -21,7 +21,7 @@ FOUND, FORBIDDEN, MISSING = 200, 403, 404
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceContent:
     """The files of a source of wheels, and how the source answers.
 
     `hashed`: whether its pages give the hash of each file.
@@ -64,7 +64,7 @@ class StandIn(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, places: Mapping[str, Place], context: ssl.SSLContext | None) -> None:
+    def __init__(self, places: Mapping[str, SourceContent], context: ssl.SSLContext | None) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self._scheme = "https" if context else "http"
         if context:
@@ -134,7 +134,7 @@ class _Answer(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(places: Mapping[str, Place], context: ssl.SSLContext | None = None) -> Iterator[StandIn]:
+def serving(places: Mapping[str, SourceContent], context: ssl.SSLContext | None = None) -> Iterator[StandIn]:
     """Serve these places on loopback, over TLS if a context is given."""
     server = StandIn(places, context)
     thread = threading.Thread(target=server.serve_forever)

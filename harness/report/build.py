@@ -15,8 +15,8 @@ from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.distinguishing import families_apart
 from harness.evidence.verdicts.recommend import NamedCell, usable_on
-from harness.evidence.verdicts.telling import families_apart
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix

@@ -9,15 +9,15 @@ from itertools import chain, islice
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 
-from harness.base.files.tree_removal import let_change
+from harness.base.files.tree_removal import clear_immutable_flags
 from harness.environments.executors.job import Exit
+from harness.evidence.app_reports.accounting import Accounting
+from harness.evidence.app_reports.memory import MemoryUse
 from harness.evidence.files.app_files import Result, Wait
 from harness.evidence.files.kept_copies import keep_result
 from harness.evidence.files.leftovers import Leftover, in_short, leftovers
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
-from harness.evidence.reported.accounting import Accounting
-from harness.evidence.reported.memory import MemoryUse
 from harness.run.notes import Notes, Unreadable
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits, known_stalls, limits_of
@@ -41,7 +41,7 @@ def carry_out(
     limits = _limits(spec, results, notes)
     _run_phases(spec, watch, limits, exits)
     unreadable = Unreadable()
-    if let_change(spec.folder.path):
+    if clear_immutable_flags(spec.folder.path):
         unreadable.append("its folder, or the one above, was made unchangeable (chattr), which was undone")
     result, problem = _keep_result(spec, unreadable)
     found = tuple(Leftover(name, why) for name, why in sorted(watch.progress.odd_files.items()))

@@ -15,9 +15,9 @@ from harness.evidence.records import Results
 from harness.host.facts import GpuFacts
 from harness.host.gpus.amdgpu import memory_in_use
 from harness.host.gpus.gpu_reset import reset_gpu
-from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
 from harness.run.gpu_recovery import Actions, Step, look_for_resets, probe, probe_or_reset, recover_gpu, wait_for_memory
+from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 
 UNKILLABLE = "a process of a run on it cannot be killed"

@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import AliasChoices, BaseModel, Field
 
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import LONGEST_SAID, shown
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.base.interrupts import GRACE_SECONDS
 from harness.environments.docker.own_images import is_own
 from harness.environments.executors.job import Executor, Handle, JobLost
-from harness.evidence.reported.last_line import last_line
+from harness.evidence.app_reports.last_line import last_line
 from harness.host.facts import GpuFacts
 from harness.host.processes.run_processes import end_processes_of_run
 from harness.run.spec import RunSpec
@@ -102,7 +102,7 @@ def read_answer(log: Path) -> Probed:
     broken = next((one for one in answer.checks if one.check == answer.breaks_at), None)
     if broken is None:
         return Probed(None, f"the probe gave no answer: {last_line(log)}")
-    detail = f"{shown(broken.check)} {shown(broken.outcome)}: {shown(broken.detail, LONGEST_SAID)}"
+    detail = f"{safe_text(broken.check)} {safe_text(broken.outcome)}: {safe_text(broken.detail, LONGEST_QUOTE)}"
     # Without torch nothing was asked of the GPU.
     if broken.check == "import":
         return Probed(None, detail, killable, of_environment=True)

@@ -4,7 +4,7 @@ import time
 from typing import NamedTuple
 
 from harness.evidence.files.run_files import HealthStep
-from harness.evidence.gpus.health_log import LOCKED, last_steps, unhealthy_gpus
+from harness.evidence.gpus.health_log import LOCK_HELD_DETAIL, last_steps, unhealthy_gpus
 from harness.host.facts import GpuFacts
 from harness.run.gpu_health import Checkup, MemoryBefore
 from harness.run.gpu_recovery import MIB, Step, probe_or_reset
@@ -21,13 +21,13 @@ class Readiness(NamedTuple):
     """The state of the GPUs of a run before the run.
 
     `memory`: the bytes in use, by GPU; None where the driver does not report them.
-    `unfit`: why the run must not start; None where it may.
+    `why_unfit`: why the run must not start; None where it may.
     `no_kernels`: the detail of a probe that fails in the run's environment on a GPU where another environment's has
         passed since the boot; None where there is none. The run starts all the same, because its preset may help.
     """
 
     memory: MemoryBefore
-    unfit: str | None = None
+    why_unfit: str | None = None
     no_kernels: str | None = None
 
 
@@ -79,7 +79,7 @@ def _probed_before(checkup: Checkup, gpu: GpuFacts) -> Step:
             # The probe may hold the locks of all the run's GPUs for ever.
             for other in checkup.spec.gpus:
                 if other != gpu:
-                    checkup.note(Step("probe", other.index, False, LOCKED, 0.0), "before-run")
+                    checkup.note(Step("probe", other.index, False, LOCK_HELD_DETAIL, 0.0), "before-run")
     return step
 
 

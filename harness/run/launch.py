@@ -11,7 +11,7 @@ from harness.evidence.files.app_files import Phase
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.programs import Program
 from harness.matrix.workload_options import CHOICE_OPTIONS, FEATURE_OPTIONS, arguments, options_of, train_options
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.watch.limits import LIMITS
 
 NOT_CHECKED = "numbers not checked: this host cannot compute a program of your own again"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from harness.environments.executors.job import Executor
 from harness.environments.python.programs import changed_source
+from harness.evidence.app_reports.program_progress import ProgramProgress, progress_of
 from harness.evidence.files.program_files import take_over
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
-from harness.evidence.reported.program_progress import ProgramProgress, progress_of
 from harness.run.products import check_products, stamps
 from harness.run.spec import RunSpec
 from harness.run.verify import loader_of

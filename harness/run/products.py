@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.untrusted_tree import NotAFileError
-from harness.evidence.files.kept_copies import copied
+from harness.evidence.files.kept_copies import copy_from_work
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -69,7 +69,7 @@ def check_products(
             found.append(FoundProduct(product, problem="is older than its start"))
             continue
         name, copy = f"{WorkFolder.PROGRAM}/{product.file}", folder.kept_product(number)
-        sha256, problem = copied(folder, name, LARGEST["model"], copy)
+        sha256, problem = copy_from_work(folder, name, LARGEST["model"], copy)
         if problem or sha256 is None:
             found.append(FoundProduct(product, problem=problem or "is not there"))
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.base.errors import RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.environments.executors.job import Executor, Exit
+from harness.evidence.app_reports.accounting import Accounting, asked_of
 from harness.evidence.files.leftovers import remove_excess
 from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.files.work_folder import hand_over
@@ -16,17 +17,16 @@ from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
-from harness.evidence.reported.accounting import Accounting, asked_of
 from harness.host.gpus.gpu_memory import GpuWatch
 from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
-from harness.run.asked import Run
 from harness.run.carry_out import carry_out, held_open
 from harness.run.conclude import conclude_run, wall_time
 from harness.run.gpu_health import Checkup, after_interruption
 from harness.run.gpu_readiness import Readiness, before_run
 from harness.run.notes import Notes, cannot_be_read
 from harness.run.own_program import OwnProgram
+from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 from harness.run.verify import verify_run
 from harness.run.watch.engine_watch import Say
@@ -93,8 +93,8 @@ def run_cell(
             with watch, open_to_interruption(), held_open(spec.container.data if spec.container else ()):
                 with notes.tolerated("checking the GPUs before the run"):
                     ready = before_run(checkup)
-                    if ready.unfit:
-                        evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.unfit)
+                    if ready.why_unfit:
+                        evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.why_unfit)
                 # Resets that recovery made before the run are in the kernel log, too, and are not the run's.
                 began = time.monotonic()
                 if evidence.stopped_by is None:

@@ -21,8 +21,8 @@ from harness.evidence.outcome.request import Request
 from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
 from harness.matrix.workload_options import family_of, workload_hash
-from harness.run.asked import Run
 from harness.run.launch import Launch, base_variables, launch_of, visible_devices
+from harness.run.requested_run import Run
 from harness.run.verifier_jobs import VerifierJobs
 
 ENV = "/usr/bin/env"

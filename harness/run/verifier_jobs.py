@@ -11,8 +11,8 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
 from harness.matrix.workload_options import REFERENCE_OPTIONS, arguments, options_of
-from harness.run.asked import Run
 from harness.run.launch import base_variables
+from harness.run.requested_run import Run
 
 # A program's pickles are never executed: only the types that weights consist of are loaded. A list may be in another
 # one twice, and in itself.

@@ -11,6 +11,7 @@ from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
+from harness.evidence.app_reports.last_line import last_line
 from harness.evidence.files.app_files import KeptState, Phase, Result
 from harness.evidence.files.kept_copies import keep_models, keep_state, keep_verification
 from harness.evidence.files.kept_states import pick
@@ -18,7 +19,6 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
-from harness.evidence.reported.last_line import last_line
 from harness.host.disk_use import DiskLimit
 from harness.run.notes import Unreadable
 from harness.run.products import Loader

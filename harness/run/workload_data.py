@@ -19,8 +19,8 @@ from harness.base.wording import many
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost
+from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.app_files import InputFile
-from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload

@@ -4,21 +4,21 @@ import time
 from collections.abc import Iterator
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import shielded
 from harness.environments.docker.own_images import is_own
+from harness.evidence.app_reports.exposure import Exposure
+from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.outcome.decide import APP_EXITS, Outcome, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
-from harness.evidence.reported.exposure import Exposure
-from harness.evidence.reported.last_line import APP_ERROR, last_line
-from harness.host.processes.run_processes import name_survivors
+from harness.host.processes.run_processes import survivors_in_words
 from harness.matrix.programs import STDOUT
 from harness.matrix.variants import VARIANT
-from harness.run.asked import Run
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read
+from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 from harness.run.watch.watch import Watch
 
@@ -96,7 +96,9 @@ def _record(
         # In this order: the reason of the outcome, the app's own words, processes that were left running, files that
         # cannot be read, errors of the harness, the origin of the image.
         detail="; ".join(
-            filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes, *_origin(spec)])
+            filter(
+                None, [f"{outcome.detail}{said}", survivors_in_words(watch.survivors), *left, *notes, *_origin(spec)]
+            )
         ),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=_ran_on(spec, evidence),
@@ -110,8 +112,8 @@ def _record(
         first_step=exposure.first_step and not _said_all_at_once(spec, outcome, exposure),
         exposure_seconds=exposure.seconds,
         interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
-        idle_seconds=watch.idle.idle if watch.idle else None,
-        idle_limit=watch.idle.limit if watch.idle else None,
+        idle_seconds=watch.stall_at_interrupt.idle if watch.stall_at_interrupt else None,
+        idle_limit=watch.stall_at_interrupt.limit if watch.stall_at_interrupt else None,
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
@@ -141,7 +143,7 @@ def _ran_on(spec: RunSpec, evidence: Evidence) -> str:
     if result := evidence.result:
         here = {spec.intent.host.cpu, *(gpu.gfx for gpu in spec.gpus)}
         told = sorted({device.gfx or device.name for device in result.devices})
-        names = ", ".join(name if name in here else shown(name) for name in told)
+        names = ", ".join(name if name in here else safe_text(name) for name in told)
         return f"{result.device} ({names}) x{len(result.devices)}"
     if spec.request.program is None or not evidence.exits:
         return "unknown"

@@ -149,7 +149,7 @@ class Lane(Display):
         if not self._display.live:
             self._display.log(escape(name))
 
-    def moment(self, text: str) -> None:
+    def short_step(self, text: str) -> None:
         """Show a step that takes some seconds; the log gets no line for it."""
         self._show(Current(text, time.time()))
 
@@ -174,13 +174,13 @@ class Lane(Display):
         if self.current:
             self._show(self.current.advanced(line))
 
-    def still(self, standing: RankStall) -> None:
+    def stalled(self, standing: RankStall) -> None:
         """Show a stall of the run; `standing` describes the rank that advanced last."""
-        still = Stall(standing.idle, standing.phase, standing.limit, time.time())
+        seen = Stall(standing.idle, standing.phase, standing.limit, time.time())
         if self.current:
-            self._show(replace(self.current, still=still))
+            self._show(replace(self.current, stall=seen))
         if self.stalls.worth(standing.idle) and not self._display.live:
-            self._display.log(escape(f"{self._label}: {still.words}"))
+            self._display.log(escape(f"{self._label}: {seen.words}"))
 
     def finished(self, record: Record) -> None:
         """Show the outcome of the run."""

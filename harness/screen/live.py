@@ -27,9 +27,9 @@ GB = 10**9
 # Phases whose progress lines count the steps of a training.
 STEPS = ("first-step", "step", "checkpoint")
 # Shortest stall shown, in seconds: a shorter one is only a step that takes a little longer than others.
-WORTH_A_WORD_SECONDS = 10.0
+SHORTEST_STALL_SHOWN_SECONDS = 10.0
 # Age in seconds after which a reported stall is taken to be over.
-STILL_TOLD_SECONDS = 5.0
+STALL_EXPIRY_SECONDS = 5.0
 # A campaign takes long if it exceeds the expected time by this many seconds and by this share of that time.
 LATE_SECONDS, LATE_SHARE = 60.0, 0.25
 MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
@@ -87,7 +87,7 @@ class Current:
     step: Progress | None = None
     lines: Mapping[int, Progress] = field(default_factory=dict)
     loss: float | None = None
-    still: Stall | None = None
+    stall: Stall | None = None
     intent: Intent | None = None
 
     @property
@@ -103,7 +103,7 @@ class Current:
         step = line if line.phase in STEPS else self.step
         loss = self.loss if line.loss is None else line.loss
         return replace(
-            self, first=first, step=step, lines={**self.lines, line.rank: line}, loss=loss, doing="", still=None
+            self, first=first, step=step, lines={**self.lines, line.rank: line}, loss=loss, doing="", stall=None
         )
 
     @property
@@ -217,9 +217,9 @@ def _current(current: Current, now: float, width: int) -> Iterator[RenderableTyp
         row.add_column(width=bar)
         row.add_row(ProgressBar(counts.total, done, width=bar, complete_style="cyan", finished_style="cyan"), text)
         yield row
-    still = current.still
-    if still and still.seconds >= WORTH_A_WORD_SECONDS and now - still.at < STILL_TOLD_SECONDS:
-        yield Text(f"  {still.words}", style="yellow")
+    stall = current.stall
+    if stall and stall.seconds >= SHORTEST_STALL_SHOWN_SECONDS and now - stall.at < STALL_EXPIRY_SECONDS:
+        yield Text(f"  {stall.words}", style="yellow")
 
 
 def _left(seconds: float | None) -> list[str]:

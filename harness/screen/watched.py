@@ -13,12 +13,12 @@ from harness.base.errors import UserError
 from harness.base.files.storage import read_regular
 from harness.campaign.campaign_file import parse_campaign
 from harness.campaign.under_way import UnderWay, under_way
+from harness.evidence.app_reports.program_progress import ProgramProgress, progress_of
+from harness.evidence.app_reports.progress import last_lines
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results, owner_alive
-from harness.evidence.reported.program_progress import ProgramProgress, progress_of
-from harness.evidence.reported.progress import last_lines
 from harness.evidence.row import Row, data_name, family_of_intent
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
@@ -204,11 +204,11 @@ def current_of(
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
     if work.has_result():
-        return replace(current, doing="checking the trained model", still=None)
+        return replace(current, doing="checking the trained model", stall=None)
     if current.last is None:
         return current
     idle = now - current.last.wall
-    return replace(current, still=Stall(idle, current.last.phase, None, now))
+    return replace(current, stall=Stall(idle, current.last.phase, None, now))
 
 
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
@@ -263,7 +263,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
                 "done": line.done if line else None,
                 "total": line.total if line else None,
                 "loss": line.loss if line else None,
-                "seconds_without_progress": round(current.still.seconds, 1) if current.still else None,
+                "seconds_without_progress": round(current.stall.seconds, 1) if current.stall else None,
             }
         )
     campaigns = [

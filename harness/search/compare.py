@@ -135,11 +135,11 @@ def corrected(made: list[Tested]) -> list[Tested]:
     adjusted = {}
     for rank, one in enumerate(sorted(made, key=lambda one: one.p_value)):
         highest = max(highest, min(1.0, one.p_value * (len(made) - rank)))
-        adjusted[one] = replace(one, adjusted=highest, told_apart=told_apart(*one.pair, len(made)))
+        adjusted[one] = replace(one, adjusted=highest, told_apart=detectable_rate(*one.pair, len(made)))
     return [adjusted[one] for one in made]
 
 
-def told_apart(one: BinomialCount, two: BinomialCount, comparisons: int = 1) -> float | None:
+def detectable_rate(one: BinomialCount, two: BinomialCount, comparisons: int = 1) -> float | None:
     """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two.
 
     With several `comparisons` the strictest level of Holm's correction is assumed.

@@ -6,7 +6,7 @@ from harness.campaign.recovery import record_of_lost
 from harness.evidence.records import owner_alive
 
 
-def why_left(bench: Bench, run_id: str) -> str | None:
+def why_no_record(bench: Bench, run_id: str) -> str | None:
     """Return why a run has no record yet; None if it has one.
 
     If another machine has the name of its node now, the machine that it ran on is gone: the run gets its record.

@@ -8,9 +8,9 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
 from harness.campaign.bench.dispatch import Closing, JobSeen, RunRequest
+from harness.evidence.app_reports.last_line import last_line
 from harness.evidence.files.run_files import Intent
 from harness.evidence.records import Results
-from harness.evidence.reported.last_line import last_line
 from harness.host.facts import HostFacts
 from harness.host.file_systems import is_network
 from harness.host.jobs import JobEnding
@@ -20,7 +20,7 @@ from harness.host.slurm import (
     SlurmJob,
     SlurmNode,
     cancel,
-    keep_from,
+    exclude_nodes,
     nodes_of,
     own_jobs,
     submit,
@@ -125,7 +125,7 @@ class SlurmDispatcher:
             return None
         return {name: _seen(job) for name, job in self._jobs.items()}
 
-    def away(self) -> Mapping[str, str] | None:
+    def unavailable_nodes(self) -> Mapping[str, str] | None:
         """Return its nodes that take no jobs, each with the reason; None if Slurm does not answer."""
         try:
             now = {one.name: one for one in nodes_of(self.cluster.partition)}
@@ -138,7 +138,7 @@ class SlurmDispatcher:
             if name not in now or not now[name].takes_jobs
         }
 
-    def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
+    def request_record(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
         """Have the node of a run that has ended without a record write the record, unless that is under way.
 
         Without `asks` no job is submitted for it.
@@ -188,7 +188,7 @@ class SlurmDispatcher:
         before = len(self._excluded)
         left = self._avoid(intent.scheduled.node)
         if len(self._excluded) > before:
-            keep_from((self._jobs[name] for name in waiting if name in self._jobs), sorted(self._excluded))
+            exclude_nodes((self._jobs[name] for name in waiting if name in self._jobs), sorted(self._excluded))
         return left
 
     def _avoid(self, node: str) -> bool:
@@ -198,11 +198,11 @@ class SlurmDispatcher:
         self._in_vain += 1
         return self._in_vain < MOST_IN_VAIN
 
-    def only(self, node: str) -> "SlurmDispatcher":
+    def for_node(self, node: str) -> "SlurmDispatcher":
         """Return a dispatcher that sends runs to one node only."""
         return replace(self, nodes=(node,), _excluded={*self._excluded, *self.nodes} - {node}, _jobs={})
 
-    def learn(self, intent: Intent) -> None:
+    def note_host(self, intent: Intent) -> None:
         """Record the facts of the node that made a run, which may have been booted since it was last asked."""
         if intent.scheduled is None:
             return
@@ -220,7 +220,7 @@ class SlurmDispatcher:
             self._told[node] = host
             note_node(self.results, node, host)
 
-    def last_words(self, run_id: str, *, closing: bool = False) -> str:
+    def last_output_line(self, run_id: str, *, closing: bool = False) -> str:
         """Return the last line that the job of a run printed; `closing`: of the job that closes the run on its node."""
         return last_line(self._output(f"{run_id}{CLOSING}" if closing else run_id))
 

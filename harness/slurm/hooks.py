@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files.storage import OWN, read_regular, write_durably
+from harness.base.files.storage import SAFE_OPEN_FLAGS, read_regular, write_durably
 from harness.base.paths import state_folder
 from harness.campaign.recovery import end_run
 from harness.environments.executors.job import Executor
@@ -111,9 +111,9 @@ def tell_in_output(results: Results, run_id: str, text: str) -> None:
     with suppress(OSError, UserError), ExitStack() as stack:
         check_run_id(run_id)
         owner = (results.run_folder(run_id) / RunFolder.INTENT).lstat().st_uid
-        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | OWN)
+        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | SAFE_OPEN_FLAGS)
         stack.callback(os.close, folder)
-        output = os.open(place.name, os.O_WRONLY | os.O_APPEND | OWN, dir_fd=folder)
+        output = os.open(place.name, os.O_WRONLY | os.O_APPEND | SAFE_OPEN_FLAGS, dir_fd=folder)
         stack.callback(os.close, output)
         there = os.fstat(output)
         if stat.S_ISREG(there.st_mode) and there.st_nlink == 1 and there.st_uid == owner:

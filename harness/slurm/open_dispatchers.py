@@ -11,8 +11,8 @@ from harness.base.errors import UserError
 from harness.base.files.storage import json_hash
 from harness.base.sysfs import is_simulated
 from harness.base.wording import many
+from harness.evidence.app_reports.last_line import last_line
 from harness.evidence.records import Results
-from harness.evidence.reported.last_line import last_line
 from harness.host.facts import HostFacts
 from harness.host.slurm import boot_times, cancel, nodes_of, own_jobs
 from harness.host.slurm_programs import SlurmSilentError

@@ -19,7 +19,7 @@ from harness.evidence.outcome.decide import AFTER_FAULT
 from harness.matrix.cells import Cell
 from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import last_checkpoints
 from harness.training.fallbacks import Attempt, AttemptSettings, preset_of

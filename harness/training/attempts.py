@@ -165,7 +165,7 @@ def write_attempts(
     """
     file = output / ATTEMPTS_FILE
     try:
-        with _alone(output):
+        with _locked_folder(output):
             lines = [line for line in _lines(file) if line.get("training") != training.id]
             text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *attempts))
             write_durably(file, text.encode())
@@ -174,7 +174,7 @@ def write_attempts(
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked_folder(folder: Path) -> Iterator[None]:
     """Lock the folder, because several models may be trained into one folder at the same time."""
     make_folder_durably(folder)
     place = os.open(folder, os.O_RDONLY)

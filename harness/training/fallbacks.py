@@ -57,7 +57,7 @@ PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
 # Strategies that copy between GPUs directly; `averaging` copies through shared memory.
 _PEERS = frozenset[Strategy]({"dp", "ddp", "fsdp", "model-parallel"})
 BY_HAND: tuple[Begin, ...] = ("by-hand",)
-AFRESH: tuple[Begin, ...] = (*BY_HAND, "other-stack")
+RESTARTS_FALLBACKS: tuple[Begin, ...] = (*BY_HAND, "other-stack")
 """Beginnings after which every fallback may be used again as if none had been used."""
 ALLOW_CPU = "--allow-cpu trains on the CPU instead, from the last checkpoint"
 NO_HIPBLASLT = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
@@ -135,7 +135,7 @@ def next_fallback(
     `allow_cpu`: whether the CPU may replace the GPUs.
     `own_program`: whether a program of the user's own trains; then fallbacks can only change variables.
     """
-    attempts = attempts[_last_start((attempt.begin for attempt in attempts), AFRESH) :]
+    attempts = attempts[_last_start((attempt.begin for attempt in attempts), RESTARTS_FALLBACKS) :]
     last = attempts[-1]
     if last.trained:
         return None
@@ -183,11 +183,11 @@ def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | 
             peers = gpu and settings.devices > 1 and settings.strategy in _PEERS
             return replace(settings, no_p2p=True) if peers and not settings.no_p2p else None
         case "one-device":
-            return _alone(settings, settings.device) if settings.strategy != "single" else None
+            return _on_one_device(settings, settings.device) if settings.strategy != "single" else None
         case "other-stack":
             return replace(settings, stack=settings.stack + 1) if gpu else None
         case "cpu":
-            return _alone(settings, "cpu") if gpu else None
+            return _on_one_device(settings, "cpu") if gpu else None
         case _:
             return settings
 
@@ -235,7 +235,7 @@ def allocator_variables(device: Literal["cpu", "cuda"], torch: str | None) -> di
     return {"PYTORCH_ALLOC_CONF" if version >= Version("2.9") else "PYTORCH_HIP_ALLOC_CONF": value}
 
 
-def _alone(settings: AttemptSettings, device: Literal["cpu", "cuda"]) -> AttemptSettings:
+def _on_one_device(settings: AttemptSettings, device: Literal["cpu", "cuda"]) -> AttemptSettings:
     """Return the settings for one process. A micro-batch of a rank's former share adds up the same gradients."""
     several = settings.strategy in RANK_PER_DEVICE and settings.devices > 1
     micro = settings.micro_batch_size or (settings.share if several else None)

@@ -6,16 +6,16 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, unfinished
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import BLOCK, NotAFileError, shown
+from harness.base.files.untrusted_tree import BLOCK, NotAFileError, safe_text
 from harness.base.wording import many
+from harness.evidence.app_reports.last_line import last_line
+from harness.evidence.app_reports.program_progress import whole_progress
 from harness.evidence.files.program_files import TakenOver, checkpoints, written_files
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
-from harness.evidence.reported.last_line import last_line
-from harness.evidence.reported.program_progress import told_by
 from harness.matrix.programs import STDOUT, Program
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.fallbacks import Attempt, Begin
@@ -35,7 +35,7 @@ MOST_HOLE_BYTES = 4 * LARGEST["checkpoint"]
 # Name of such a training: a program's files have no names that are known in advance.
 PROGRAM_NAME = "program"
 # Files copied between two progress messages: about a second on a disk that is slow to sync.
-TOLD_FILES = 100
+FILES_PER_PROGRESS_MESSAGE = 100
 
 PROGRAM_WORDS: Mapping[Begin, str] = {"resumed": "once more", "same-again": "once more"}
 
@@ -77,17 +77,17 @@ def place_in_words(program: Program, place: TakenOver | None) -> str:
     """Return in words how an attempt begins that continues in that folder."""
     if place is None or place.checkpoint is None:
         return "from the beginning"
-    damaged = f", without {', '.join(map(shown, place.left_out))}" if place.left_out else ""
-    named = shown(place.checkpoint) if program.checkpoint else "what it wrote"
+    damaged = f", without {', '.join(map(safe_text, place.left_out))}" if place.left_out else ""
+    named = safe_text(place.checkpoint) if program.checkpoint else "what it wrote"
     return f"resuming from {named}{damaged}"
 
 
 def publish_program(
-    folder: RunFolder, record: Record, output: Path, told: Callable[[str], None] = lambda _: None
+    folder: RunFolder, record: Record, output: Path, notify: Callable[[str], None] = lambda _: None
 ) -> tuple[Path, ...]:
     """Copy the program's files into the user's folder; return the kept copies of files that this replaced.
 
-    Doing it twice changes nothing more. `told`: called with the progress, because there may be a hundred thousand
+    Doing it twice changes nothing more. `notify`: called with the progress, because there may be a hundred thousand
     files.
 
     Raises:
@@ -102,8 +102,8 @@ def publish_program(
     checked = {one.file: number for number, one in enumerate(program.produces if program else (), 1)}
     holes = MOST_HOLE_BYTES
     for number, name in enumerate(names):
-        if number % TOLD_FILES == 0:
-            told(f"copying what the program wrote to {output}: {number:,} of {many(len(names), 'file')}")
+        if number % FILES_PER_PROGRESS_MESSAGE == 0:
+            notify(f"copying what the program wrote to {output}: {number:,} of {many(len(names), 'file')}")
         place = output / name
         half = unfinished(place)
         try:
@@ -121,7 +121,7 @@ def publish_program(
                 replaced.append(previous)
             half.replace(place)
         except (FileNotFoundError, NotAFileError) as error:
-            raise UserError(f"{work.program}/{shown(name)}: {error}; it is left there") from None
+            raise UserError(f"{work.program}/{safe_text(name)}: {error}; it is left there") from None
         except OSError as error:
             why = cannot_be_written(place, error)
             raise type(why)(f"{why}, then give the same command") from None
@@ -142,13 +142,13 @@ def why_mistaken(record: Record, folder: RunFolder) -> str:
 
 def is_mistaken(record: Record, folder: RunFolder) -> bool:
     """Return whether a program can never run as requested."""
-    mistaken = not MISTAKE_EXITS.isdisjoint(record.exit.values()) and not _told_step(record, folder)
+    mistaken = not MISTAKE_EXITS.isdisjoint(record.exit.values()) and not _reported_step(record, folder)
     return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or mistaken)
 
 
-def _told_step(record: Record, folder: RunFolder) -> int:
+def _reported_step(record: Record, folder: RunFolder) -> int:
     program = record.intent.program
-    return told_by(folder, program).step if program and program.progress != STDOUT else 0
+    return whole_progress(folder, program).step if program and program.progress != STDOUT else 0
 
 
 def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
@@ -156,7 +156,7 @@ def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
         begin=begin,
         outcome=record.outcome,
         class_=record.explanation.class_ if record.explanation else record.diagnosis,
-        step=_told_step(record, folder),
+        step=_reported_step(record, folder),
         mistake=is_mistaken(record, folder),
         trained=record.outcome == "completed",
     )
@@ -167,7 +167,7 @@ def _missed(program: Program, records: Sequence[Record], results: Results) -> bo
     count = 0
     for record in reversed(records):
         folder = results.folder_of(record.intent.run_id)
-        if record.outcome not in ("failed", "hung") or told_by(folder, program).advances:
+        if record.outcome not in ("failed", "hung") or whole_progress(folder, program).advances:
             break
         count += 1
     return count > 0 and count % MISSED_IN_A_ROW == 0

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from harness.base.errors import UserError
 from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, shown
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import (
@@ -116,7 +116,7 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
         half.replace(output / name)
     except (FileNotFoundError, NotAFileError) as error:
         if sha256 is not None:
-            raise UserError(f"{made / shown(name)}: {error}; train again") from None
+            raise UserError(f"{made / safe_text(name)}: {error}; train again") from None
     except OSError as error:
         # The verified files are still in the results, so the user need not train again.
         told = cannot_be_written(output / name, error)

@@ -13,9 +13,9 @@ from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.gpus.unhealthy import recheck_unhealthy
 from harness.environments.executors.container import container_from_record
+from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported.last_line import APP_ERROR, last_line
 from harness.matrix.workload_options import device_count
 from harness.training.attempt import PlannedRestart, TrainingJob, gpus_of_cell, healthy_gpus, make_attempt
 from harness.training.attempts import (
@@ -177,7 +177,7 @@ def _finish(
     replaced: tuple[Path, ...] = ()
     record, folder = bench.results.record(last), bench.results.folder_of(last)
     if record and job.program:
-        replaced = publish_program(folder, record, job.output, display.moment)
+        replaced = publish_program(folder, record, job.output, display.short_step)
     elif record:
         replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
     # Remove the state first: after an interrupted removal an older checkpoint must not be published instead.

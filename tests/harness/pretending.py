@@ -46,7 +46,7 @@ class Pretending(Bench):
     def data_of(self, *_: object) -> Any:
         return None
 
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+    def requested_run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
         return SimpleNamespace(planned=planned, run_id=run_id, gpus=planned.gpus)
 
     def run_cell(self, run: Any, *_: object) -> Any:
@@ -90,7 +90,7 @@ class Recording(Pretending):
             self.silent = {**self.silent, cell.stack.name: times - 1}
             raise StackUnavailableError(cell.stack, "the registry does not answer", passes=True)
 
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+    def requested_run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
         return FakeRun(planned, run_id, workload, campaign)
 
     def leave(self, run: FakeRun, outcome: str, diagnosis: str | None, about: Values, update: Values) -> Record:

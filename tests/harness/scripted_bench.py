@@ -25,7 +25,7 @@ class Scripted(Bench):
     def data_of(self, *_: object) -> Any:
         return SimpleNamespace(sha256="d")
 
-    def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
+    def requested_run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
         known = {"host": self.host, "gpus": planned.gpus, "repeat": planned.repeat, "campaign": campaign}
         known["started"] = 1e9 + len(self.made) - 1
         cell = planned.cell

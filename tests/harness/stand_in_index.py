@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.rehearsal.packages import ANY, rocm_packages, stub_wheel
-from harness.rehearsal.stand_in_index import FORBIDDEN, Place, StandIn, index_page, project_of, serving
+from harness.rehearsal.stand_in_index import FORBIDDEN, SourceContent, StandIn, index_page, project_of, serving
 
 TORCH = "cp311-cp311-manylinux_2_28_x86_64"
 TARGETS = ("gfx1100", "gfx1201")
 
 
-def places() -> dict[str, Place]:
+def places() -> dict[str, SourceContent]:
     """Return what each place has."""
     amd = "2.12.0+rocm7.14.0"
     device = [f"amd-torch-device-{target}=={amd}; extra == 'device-{target}'" for target in TARGETS]
@@ -56,15 +56,15 @@ def places() -> dict[str, Place]:
     )
     in_folder = stub_wheel("torch", "2.6.0+rocm6.4.2.git76481f7c", ["numpy"], "cp312-cp312-linux_x86_64")
     return {
-        "rocm6.3": Place(inside),
-        "rocm7.14": Place(packages),
-        "amd": Place(of_amds_index, hashed=False, missing=FORBIDDEN),
-        "folder": Place((in_folder,), folder=True),
-        "pypi": Place(pypi),
+        "rocm6.3": SourceContent(inside),
+        "rocm7.14": SourceContent(packages),
+        "amd": SourceContent(of_amds_index, hashed=False, missing=FORBIDDEN),
+        "folder": SourceContent((in_folder,), folder=True),
+        "pypi": SourceContent(pypi),
     }
 
 
-def write_mirror(places: Mapping[str, Place], folder: Path) -> None:
+def write_mirror(places: Mapping[str, SourceContent], folder: Path) -> None:
     """Write every place as a folder of pages and files, for file:// URLs."""
     for place, has in places.items():
         for name in {project_of(file) for file, _ in has.files}:

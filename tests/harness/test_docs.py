@@ -143,7 +143,7 @@ def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
 def test_the_diagnoses_are_those_of_the_table_of_outcomes() -> None:
     table = text(DOCS / "running.md").partition("| diagnosis | the run |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row[: row.find("|", 1)])}
-    assert told == {*get_args(diagnoses.OfEnding), *get_args(diagnoses.OfResult)}
+    assert told == {*get_args(diagnoses.EndDiagnosis), *get_args(diagnoses.ResultDiagnosis)}
 
 
 def test_what_a_run_may_take_is_documented() -> None:

@@ -15,7 +15,7 @@ from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
 from harness.cli import main
 from harness.cli.commands import COMMANDS, HIDDEN, SECTIONS, help_line
-from harness.cli.shared import asked
+from harness.cli.shared import ask_user
 from tests.harness.typed import typed
 
 # Presses Ctrl-C when a module is about to be imported.
@@ -59,7 +59,7 @@ def test_a_question_that_nobody_can_answer_names_the_option_that_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    monkeypatch.setattr(main, "cli", lambda **_: asked("Remove 1 of 1?", option))
+    monkeypatch.setattr(main, "cli", lambda **_: ask_user("Remove 1 of 1?", option))
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 1

@@ -7,7 +7,15 @@ from secrets import token_hex
 from harness.base.contract import CONTRACT
 from harness.base.files.storage import json_hash
 from harness.base.paths import CHECKOUT
-from harness.environments.docker.images import CONTRACT_LABEL, INPUTS, Image, find, inputs_of, open_labels, stack_tag
+from harness.environments.docker.images import (
+    CONTRACT_LABEL,
+    INPUTS,
+    Image,
+    find,
+    informative_labels,
+    inputs_of,
+    stack_tag,
+)
 from harness.environments.docker.own_images import remember
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import read_lock
@@ -51,7 +59,7 @@ def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STA
     _build(engine, folder, ON_BASE.format(base), name)
     inputs, below = inputs_of(engine, stack), name
     for kind, dockerfile in (("runtime", "FROM {}"), ("stack", ON_SMALL_BASE)):
-        labels = {**open_labels(stack), **inputs.wanted_of(kind), CONTRACT_LABEL: str(CONTRACT)}
+        labels = {**informative_labels(stack), **inputs.wanted_of(kind), CONTRACT_LABEL: str(CONTRACT)}
         labels[INPUTS] = json_hash(labels)
         _build(engine, folder, dockerfile.format(below), stack_tag(labels), labels)
         below = stack_tag(labels)

@@ -15,7 +15,7 @@ from harness.registry.attestations import attached
 from harness.registry.attestations.attached import signed_beside
 from harness.registry.attestations.attest import CONTENTS
 from harness.registry.attestations.bundles import BUNDLE, Statement
-from harness.registry.attestations.contents import contents_of_image, told_contents
+from harness.registry.attestations.contents import contents_of_bill, contents_of_image
 from harness.registry.attestations.keys import ensure_own_key, keys_folder, known_keys
 from harness.registry.attestations.provenance import PROVENANCE
 from harness.registry.oci import Repository
@@ -58,7 +58,7 @@ def test_what_is_in_it_and_what_it_was_made_from_is_beside_it(
     said = {one.statement.kind: one for one in signed_beside(repository, digest, known_keys({}))}
     assert {kind: one.name for kind, one in said.items()} == {PROVENANCE: "you", CONTENTS: "you"}
     image = images["cpu-plain"]
-    assert told_contents(said[CONTENTS].statement.predicate) == contents_of_image(engine, image)
+    assert contents_of_bill(said[CONTENTS].statement.predicate) == contents_of_image(engine, image)
     materials = said[PROVENANCE].statement.predicate["buildDefinition"]["resolvedDependencies"]
     digests = {one["name"]: one["digest"] for one in materials}
     assert digests["lock"] == {"sha256": image.labels["vpoc.matrix.lock"]}

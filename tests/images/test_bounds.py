@@ -13,7 +13,7 @@ import pytest
 from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
 from harness.environments.executors.container import Container
 from harness.environments.executors.job import Exit, Handle
-from harness.evidence.reported.last_line import last_line
+from harness.evidence.app_reports.last_line import last_line
 from harness.host.processes.processes import variable_of
 from harness.host.processes.run_processes import RUN_MARK, end_processes_of_run, processes_of_run
 

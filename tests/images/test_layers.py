@@ -5,7 +5,7 @@ import pytest
 from harness.environments.docker import layers
 from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.image_tree import differences_from, tree_of
-from harness.environments.docker.images import Epochs, Image, told_epochs
+from harness.environments.docker.images import Epochs, Image, labelled_epochs
 from harness.environments.docker.rebuild import rebuilt
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
@@ -29,7 +29,7 @@ def test_torch_in_several_layers_is_the_same_image_and_each_layer_the_same_again
     # One is a library that is larger by itself.
     assert sum(size > SMALL for size in sizes) == 1
     # Another stack has its lock from another day; where the files of torch are the same, so are its layers.
-    epochs = told_epochs(parts.labels)
+    epochs = labelled_epochs(parts.labels)
     assert epochs
     with rebuilt(engine, cell, Epochs(epochs.runtime + 1000, epochs.app + 1000)) as again:
         same = [one == other for one, other in zip(parts.layers, again.layers, strict=True)]

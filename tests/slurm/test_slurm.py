@@ -17,10 +17,10 @@ import pytest
 
 from harness.base.files.storage import write_durably
 from harness.doctor.ask import ask_slurm
+from harness.evidence.app_reports.progress import last_lines
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.reported.progress import last_lines
 from harness.evidence.verdicts.counting import NOT_BEGUN, counts_of
 from harness.host.fingerprint import read_host
 from harness.host.processes.processes import variable_of

@@ -35,7 +35,7 @@ from harness.matrix.cells import Cell, Matrix, Preset
 from harness.matrix.load import load_matrix
 from harness.matrix.workloads import SyntheticData, Workload
 from harness.rehearsal.stand_in_app import SLOW
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file

@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.files.untrusted_tree import UntrustedTree
 from harness.base.paths import CHECKOUT
-from harness.evidence.reported.program_progress import ProgramProgress
+from harness.evidence.app_reports.program_progress import ProgramProgress
 from harness.matrix.programs import LINES
 
 EXAMPLES = CHECKOUT / "examples"

@@ -10,7 +10,7 @@ from harness.evidence.files.app_files import InputFile
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.load import load_matrix
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from tests.system.conftest import TINY
 

@@ -11,8 +11,8 @@ from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 
 # On a CPU the app does not ask which one it may see.

@@ -14,9 +14,9 @@ from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_reports.step_position import read_position
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.step_position import read_position
 from harness.host.processes.run_processes import processes_of_run
 from harness.run.launch import base_variables
 from harness.run.watch.limits import LIMITS, Limits

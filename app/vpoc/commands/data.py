@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, together
-from vpoc.errors import UserError, shown
+from vpoc.errors import UserError, printable
 
 READING_OPTIONS = together(
     [
@@ -107,9 +107,9 @@ def merge_command(
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
-        click.echo(shown(f"{output}: {merged.summary()}"))
+        click.echo(printable(f"{output}: {merged.summary()}"))
         for line in _warning_lines([*merged.warnings, *merged.smaller_kept]):
-            click.echo(shown(line))
+            click.echo(printable(line))
 
 
 def _reading(
@@ -195,9 +195,9 @@ def check_command(
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo("\n".join(map(shown, told)))
+        click.echo("\n".join(map(printable, told)))
         for error in errors:
-            click.echo(f"vpoc: {shown(error)}", err=True)
+            click.echo(f"vpoc: {printable(error)}", err=True)
     if errors:
         click.get_current_context().exit(1)
 

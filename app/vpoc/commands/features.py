@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vpoc.commands.shared_options import DATA_OPTION, FEATURE_OPTIONS, IN_FILE, RUN_DIR_OPTION, feature_options
-from vpoc.files import hash_ahead, remove, require_output
+from vpoc.files import hash_in_thread, remove, require_output
 from vpoc.importing import importing
 from vpoc.progress import Progress
 
@@ -46,7 +46,7 @@ def features_command(
     progress.phase("import")
 
     # A thread hashes the data, to see if the cache applies, while the packages are imported.
-    digest = hash_ahead(data) if cache is not None and (cache.exists() or output.exists()) else None
+    digest = hash_in_thread(data) if cache is not None and (cache.exists() or output.exists()) else None
 
     with importing("polars"):
         from vpoc.features.store import held_features, write_features  # noqa: PLC0415

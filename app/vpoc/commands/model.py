@@ -15,7 +15,7 @@ from vpoc.commands.shared_options import (
     IN_FILE,
     JSON_OPTION,
 )
-from vpoc.errors import UserError, shown
+from vpoc.errors import UserError, printable
 from vpoc.importing import importing
 
 
@@ -50,7 +50,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
         return
     for name, value in facts.items():
         if name != "schema":
-            click.echo(shown(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}"))
+            click.echo(printable(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}"))
 
 
 @click.command("predict")
@@ -139,9 +139,9 @@ def predict_command(
     if outside:
         notes.append(f"outside what the rows that trained the model had, in so many rows: {', '.join(outside)}")
     for note in filter(None, notes):
-        click.echo(shown(note), err=True)
+        click.echo(printable(note), err=True)
     seen = int(frame["in_training"].sum())
     told = f", {seen} of them of sessions that it was trained or validated on" if seen else ""
-    click.echo(shown(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))
+    click.echo(printable(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))
     if score := unseen_in_words(frame, features.frame, loaded.target):
         click.echo(score)

@@ -11,7 +11,7 @@ from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
-from vpoc.files import hash_ahead
+from vpoc.files import hash_in_thread
 
 BARS_KEY = "vpoc-bars"
 BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file", "smaller_kept")
@@ -34,7 +34,7 @@ def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | N
     if not cache.exists():
         return None
     # The file is hashed in a thread while the cache is read.
-    digest = digest or hash_ahead(data)
+    digest = digest or hash_in_thread(data)
     found = _read(cache, data)
     return found if found is not None and found.sha256 == digest.result() else None
 

@@ -18,7 +18,7 @@ from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.cache import BARS_FACTS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
-from vpoc.files import hash_ahead
+from vpoc.files import hash_in_thread
 
 SESSION_FACTS_KEY = "vpoc-session-facts"
 DECIDING = ("placement", "value_area", "rth_close")
@@ -58,7 +58,7 @@ def cached_session_facts(
     """
     if not path.exists():
         return None
-    digest = digest or hash_ahead(data)
+    digest = digest or hash_in_thread(data)
     try:
         frame, facts = read_checksummed(path.read_bytes(), SESSION_FACTS_KEY)
     except (OSError, DamagedError):

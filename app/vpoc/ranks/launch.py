@@ -147,16 +147,16 @@ class _Group:
 
     def run(self, listening: "_Listening") -> None:
         """Watch until all have ended, or cannot be killed, and their output is passed on."""
-        hope = True
-        while hope:
+        keep_waiting = True
+        while keep_waiting:
             self._look()
             if all(child.gone() for child in self.children):
                 break
-            self._passage.pump(listening.descriptor, self._patience())
+            self._passage.pump(listening.descriptor, self._poll_timeout())
             for signum in listening.received():
-                self._heed(signum)
+                self._handle_signal(signum)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                hope = self._kill_late()
+                keep_waiting = self._kill_late()
         self._passage.finish(listening.descriptor, lambda: bool(listening.received()))
 
     def kill(self) -> None:
@@ -164,7 +164,7 @@ class _Group:
         for child in self.children:
             child.kill()
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         if any(child.status is not None for child in self.children):
             # Poll, because the end of a process that a rank started gives no signal.
             return POLL_EVERY_S
@@ -180,7 +180,7 @@ class _Group:
         self._say(f"rank {first.rank} (pid {first.pid}) failed first: it {first.how()}{others}")
         self._end()
 
-    def _heed(self, signum: int) -> None:
+    def _handle_signal(self, signum: int) -> None:
         if self._stopped_by is not None:
             self.kill()
             return

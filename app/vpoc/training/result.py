@@ -48,7 +48,7 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
     }
 
 
-def about(trained: Trained) -> dict[str, Any]:
+def common_facts(trained: Trained) -> dict[str, Any]:
     """Return the common part of result and metadata files; devices are those of every rank that hold weights."""
     fit, options = trained.fit, trained.fit.options
     run = fit.run
@@ -86,7 +86,7 @@ def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
     """Return the contents of a model's metadata file."""
     fit, options = trained.fit, trained.fit.options
     return {
-        **about(trained),
+        **common_facts(trained),
         "samples": sample_counts(fit),
         "model_kind": fit.kind,
         "features": list(NAMES),

@@ -20,8 +20,8 @@ from vpoc.training.ledger import Ledger
 from vpoc.training.model_file.artefact import serialise
 from vpoc.training.preparing.prepare import prepare
 from vpoc.training.preparing.prepared import Prepared
-from vpoc.training.result import about, judgement, metadata, training_facts
-from vpoc.training.strategies.distributed import part
+from vpoc.training.result import common_facts, judgement, metadata, training_facts
+from vpoc.training.strategies.distributed import leave
 from vpoc.training.train_options import DISTRIBUTED, TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
@@ -51,11 +51,11 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
             trainings.append(write_model(trained, output, files, speak))
     progress.phase("teardown")
     if options.strategy in DISTRIBUTED:
-        part(device)
+        leave(device)
     if options.run_dir is not None and ranks.rank == 0:
         *earlier, main = trainings
         facts = {
-            **about(trained),
+            **common_facts(trained),
             **main,
             "contract": CONTRACT,
             "nonce": progress.nonce,

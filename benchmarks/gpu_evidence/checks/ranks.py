@@ -15,7 +15,7 @@ from vpoc.probes.site import Site, Skipped
 from vpoc.ranks.launch import Ranks
 from vpoc.training.fit import Fit
 from vpoc.training.model_file.artefact import weights_sha256
-from vpoc.training.strategies.distributed import join, part
+from vpoc.training.strategies.distributed import join, leave
 from vpoc.training.train_options import DISTRIBUTED
 
 NUMBERS = (1 << 10, 1 << 20, 1 << 24)
@@ -38,7 +38,7 @@ def one_rank(site: Site, _kit: Kit) -> Finding:
         if not torch.equal(values.cpu(), torch.arange(count)):
             held_if(False, f"{backend}: a sum over one rank of {count} numbers changed them", {"backend": backend})
     site.at("leaving")
-    part(device)
+    leave(device)
     return Finding(f"{backend} with one rank: sums, barrier and end", {"backend": backend})
 
 
@@ -57,7 +57,7 @@ def wrapped(site: Site, kit: Kit, strategy: str) -> Finding:
         raise
     found = _numbers(training)
     if strategy in DISTRIBUTED:
-        part(site.devices[0])
+        leave(site.devices[0])
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, right, strict=True))
     how = "bitwise those" if found == right else f"within {worst:.1g} of those"
     numbers = {"worst": worst, "steps": steps}
@@ -95,7 +95,7 @@ def rank_of_two(site: Site, number: str, count: str, store: str, arrays: str, st
     training = fit(Arrays(Path(arrays)), "mlp", site.folder, int(steps), chosen, ranks=ranks)
     found = _numbers(training)
     digest = weights_sha256(weights_of(training))
-    part(site.devices[0])
+    leave(site.devices[0])
     return json.dumps([found, digest])
 
 

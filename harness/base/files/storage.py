@@ -35,7 +35,7 @@ ROOT = 0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Most bytes that are read at once: no file of this tool comes near that.
 LARGEST_READ = 64 << 20
-OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+SAFE_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 _held: set[int] = set()
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
         OSError: when the file cannot be opened, or is not a regular file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if adding else os.O_RDONLY
-    descriptor = os.open(file, flags | OWN, 0o666)
+    descriptor = os.open(file, flags | SAFE_OPEN_FLAGS, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is not a regular file", str(file))
@@ -218,7 +218,7 @@ def is_shared(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def making_many(folder: Path) -> Iterator[None]:
+def group_writable_umask(folder: Path) -> Iterator[None]:
     """Give all files that this process makes below a shared folder to the group, by the umask and not one by one.
 
     Raises:
@@ -262,7 +262,7 @@ def locked(file: Path, say: Callable[[str], None] = _log.warning, seconds: float
             stack.close()
             descriptor = stack.enter_context(open_regular(file, adding=True)).fileno()
             wait_for_lock(descriptor, file, seconds, say)
-        with held(descriptor):
+        with counted_as_held(descriptor):
             yield
 
 
@@ -291,7 +291,7 @@ def wait_for_lock(
 
 
 @contextlib.contextmanager
-def held(descriptor: int) -> Iterator[None]:
+def counted_as_held(descriptor: int) -> Iterator[None]:
     """Count a descriptor among this process's locks. The lock is released when all processes have closed the file."""
     _held.add(descriptor)
     try:

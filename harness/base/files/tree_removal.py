@@ -95,7 +95,7 @@ def opened_folder(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def let_change(folder: Path) -> bool:
+def clear_immutable_flags(folder: Path) -> bool:
     """Remove from a folder, its parent and its entries the flags that make them immutable (`chattr`).
 
     Return whether there were any: a program that runs as root may have set them.

@@ -43,7 +43,7 @@ KINDS = {
 # Longest name that is shown, in characters.
 LONGEST_SHOWN = 80
 # Longest sentence of the app's that a message quotes, in characters.
-LONGEST_SAID = 400
+LONGEST_QUOTE = 400
 PLAIN = re.compile(r"[\w.,=+@/<>-]*")
 GREW = "grew beyond {most} bytes while it was read"
 
@@ -261,7 +261,7 @@ def make_writable(descriptor: int) -> None:
             Path(f"/proc/self/fd/{descriptor}").chmod(stat.S_IRWXU)
 
 
-def shown(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
+def safe_text(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
     """Return a name as text that is safe to print: at most `most` characters, without cursor movements and line ends.
 
     It is quoted if it could be taken for our own words.
@@ -291,7 +291,7 @@ def _folder_of(descriptor: int, name: str) -> int:
     status = os.fstat(descriptor)
     if not stat.S_ISDIR(status.st_mode):
         os.close(descriptor)
-        raise NotAFileError(f"{shown(name)} is {_kind(status)}, not a folder".strip())
+        raise NotAFileError(f"{safe_text(name)} is {_kind(status)}, not a folder".strip())
     return descriptor
 
 

@@ -31,7 +31,7 @@ from harness.matrix.cells import Cell
 from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.workloads import Workload
 from harness.registry.image_sources import images_in_source
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.engine_watch import Say
 from harness.run.watch.watch import Observer, OnStall
@@ -203,7 +203,7 @@ class Bench:
         self._look_at_source(cell, verifier)
         self._ready.add((self._name(cell), workload))
 
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
+    def requested_run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
         """Return the full description of a planned run on this bench: its environment, data, GPUs and device nodes."""
         cell = planned.cell
         environment = self.environment(cell)
@@ -287,9 +287,9 @@ class Bench:
         if workload.program or workload in self._data:
             return
         if self.data:
-            display.moment(f"checking {self.data.name}")
+            display.short_step(f"checking {self.data.name}")
         elif not synthetic_place(workload).is_file():
-            display.moment(f"making synthetic bars of {workload.synthetic.sessions} sessions")
+            display.short_step(f"making synthetic bars of {workload.synthetic.sessions} sessions")
 
     def _look_at_source(self, cell: Cell, verifier: Verifier) -> None:
         """Check that the nodes of a scheduler can get the images that runs of a cell need."""

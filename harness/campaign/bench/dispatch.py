@@ -102,16 +102,16 @@ class Dispatcher(Protocol):
             UserError: when the scheduler refuses the job.
         """
 
-    def only(self, node: str) -> "Dispatcher":
+    def for_node(self, node: str) -> "Dispatcher":
         """Return a dispatcher that carries runs to one node only."""
 
     def look(self) -> Mapping[str, JobSeen] | None:
         """Return this user's jobs by the ids of their runs; None when the scheduler does not answer."""
 
-    def away(self) -> Mapping[str, str] | None:
+    def unavailable_nodes(self) -> Mapping[str, str] | None:
         """Return the nodes that take no jobs, each with the reason; None when the scheduler does not answer."""
 
-    def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
+    def request_record(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
         """Ask the node of a run that is over without a record to write one, unless the node is already at it.
 
         Without `asks`, nothing is started and only the state is returned.
@@ -127,8 +127,8 @@ class Dispatcher(Protocol):
         excluded after it failed to begin three runs in a row.
         """
 
-    def learn(self, intent: Intent) -> None:
+    def note_host(self, intent: Intent) -> None:
         """Record the facts of the node that made a run: it may have been rebooted since they were last recorded."""
 
-    def last_words(self, run_id: str, *, closing: bool = False) -> str:
+    def last_output_line(self, run_id: str, *, closing: bool = False) -> str:
         """Return the last line that the job of a run printed; `closing`: the job that asked its node for a record."""

@@ -30,7 +30,7 @@ class Display:
     def step(self, text: str) -> None:
         """A step begins that takes a while before a run can begin."""
 
-    def moment(self, text: str) -> None:
+    def short_step(self, text: str) -> None:
         """A step begins that takes some seconds: shown on a terminal, but not written to a log."""
 
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
@@ -39,7 +39,7 @@ class Display:
     def progress(self, line: Progress) -> None:
         """The current run advanced."""
 
-    def still(self, standing: RankStall) -> None:
+    def stalled(self, standing: RankStall) -> None:
         """No rank of the current run advances; `standing` describes the rank that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:

@@ -19,9 +19,9 @@ import psutil
 from harness.base.files.failpoints import reached
 from harness.base.files.json_files import File
 from harness.base.files.shared_locks import folder_of_locks, is_at, open_shared_lock
-from harness.base.files.storage import cannot_be_written, held
+from harness.base.files.storage import cannot_be_written, counted_as_held
 from harness.base.text import one_line
-from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.base.time_limits import ANSWER_SECONDS, BackgroundCall
 from harness.host.facts import GpuFacts
 from harness.host.gpus.gpu_memory import ByProcess, memory_by_process
 from harness.host.processes.processes import ProcessId, boot_id
@@ -170,9 +170,9 @@ def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: 
         # Something that tidies temporary folders removed the old file, so the next process would lock a new one.
         raise _InUse(f"GPU {gpu.index}: its lock {file} was removed just now")
     before = _holder(descriptor)
-    if before and before.boot == boot_id() and (left := _left(before, gpu, container_runs, root)):
+    if before and before.boot == boot_id() and (left := _why_still_in_use(before, gpu, container_runs, root)):
         raise _InUse(f"{in_use} {before}; {left}")
-    stack.enter_context(held(descriptor))
+    stack.enter_context(counted_as_held(descriptor))
     return descriptor
 
 
@@ -189,14 +189,14 @@ def _holder(descriptor: int) -> Holder | None:
         return None
 
 
-def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
+def _why_still_in_use(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
     """Return why a GPU of a holder that did not release it is still in use; None if it is free."""
     if container_runs(Path(holder.folder)):
         return "its container still runs"
     memory_of: ByProcess = {}
     # If the driver does not answer, the GPU counts as free, or else nobody could use it again: its probe follows.
     with suppress(TimeoutError):
-        memory_of = Look(partial(memory_by_process, root)).result(ANSWER_SECONDS)
+        memory_of = BackgroundCall(partial(memory_by_process, root)).result(ANSWER_SECONDS)
     users = [pid for pid, memory in memory_of.items() if memory.get(str(gpu.kfd_id))]
     # Count only processes younger than that harness: a desktop or a notebook may have used the GPU before.
     left = [str(pid) for pid in users if (process := _process(pid)) and process.started >= holder.started]

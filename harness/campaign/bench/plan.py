@@ -97,11 +97,11 @@ class Plan:
         if self.runs:
             return None
         reasons = sorted({skipped.reason for skipped in self.skipped})
-        where = " on this host" if self.is_hosts else ""
+        where = " on this host" if self.host_excludes_cells else ""
         return f"no cell can run{where}: {'; '.join(reasons) or 'none was chosen'}"
 
     @property
-    def is_hosts(self) -> bool:
+    def host_excludes_cells(self) -> bool:
         """Return whether a cell is left out for what this host is or lacks: only then can `matrix doctor` help."""
         return any(skipped.of_host for skipped in self.skipped)
 
@@ -112,7 +112,7 @@ class Plan:
             UserError: saying which.
         """
         if self.why_empty:
-            raise UserError(f"{self.why_empty}; {NOTHING_RUNS}" if self.is_hosts else self.why_empty)
+            raise UserError(f"{self.why_empty}; {NOTHING_RUNS}" if self.host_excludes_cells else self.why_empty)
         if not self.fits:
             need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
             raise NoSpaceError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
@@ -183,8 +183,8 @@ def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool)
     if reason := why_not(cell, host, named=named):
         # The host is the reason for ROCm cells only: other cells lack an option, or have to be named.
         return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
-    if reason := unfit(cell, workload, host.gpus):
-        few = reason == too_few_gpus(cell, workload, host.gpus)
+    if reason := why_unfit(cell, workload, host.gpus):
+        few = reason == why_too_few_gpus(cell, workload, host.gpus)
         return Skipped(cell, reason, of_host=few and not cell.preset.devices)
     return None
 
@@ -214,10 +214,10 @@ def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...
     return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
 
 
-def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
+def why_unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
     """Return why a cell cannot run a workload; None if it can."""
     if workload.program:
-        return contradiction(workload.program, cell.stack) or too_few_gpus(cell, workload, gpus)
+        return contradiction(workload.program, cell.stack) or why_too_few_gpus(cell, workload, gpus)
     if cell.stack.jax:
         asked = (workload.model, workload.strategy, workload.loop, workload.use_mixed_precision)
         parts = workload.micro_batch_size or workload.activation_checkpointing
@@ -228,10 +228,10 @@ def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
             )
         if cell.stack.accelerator != "cpu" and workload.vpoc_path != "cpu":
             return f"JAX has no VPOC phase on a GPU, but workload {workload.name} has one; give --workload frameworks"
-    return why_refused(cell, workload) or too_few_gpus(cell, workload, gpus)
+    return why_refused(cell, workload) or why_too_few_gpus(cell, workload, gpus)
 
 
-def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
+def why_too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
     """Return why the workload's strategy lacks GPUs in a cell; None if it has several, or needs only one."""
     if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
         return None

@@ -24,7 +24,7 @@ from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import variable_names, variant
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import RecountedError, Trial, Trials
@@ -78,7 +78,7 @@ def minimise_cell(
     close_leftovers(bench, display)
     bench.make_ready(cell, workload, display)
     environment = bench.environment(cell)
-    run = bench.run(placed, "minimise", workload)
+    run = bench.requested_run(placed, "minimise", workload)
     what = [cell.id, environment.hash(cell.preset), run.workload_hash, bench.host.fingerprint, run.gpus]
     data = bench.data_of(workload, environment)
     campaign = f"minimise-{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
@@ -102,7 +102,7 @@ def searched(placed: PlacedTrials, campaign: str, search: Callable[[Callable[[Ce
         UserError: when another process makes these runs, or a GPU or the host fails.
     """
     runner = placed.runner
-    with alone(runner.bench, campaign):
+    with hold_campaign_lock(runner.bench, campaign):
         while True:
             try:
                 return search(Trials(placed, campaign, runner.total).passed)
@@ -137,7 +137,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
     wanted = {}
     for cell, planned in placed.items():
         bench.make_ready(planned.cell, workload, display)
-        wanted[cell] = bench.run(planned, "compare", workload)
+        wanted[cell] = bench.requested_run(planned, "compare", workload)
     lacking = {cell: max(0, runs - _counted(bench, run)) for cell, run in wanted.items()}
     campaign, total = new_run_id("compare"), sum(lacking.values())
     running = PlacedTrials(Runner(bench, workload, display, campaign, total), next(iter(placed.values())))
@@ -166,7 +166,7 @@ def _counted(bench: Bench, run: Run) -> int:
 
 
 @contextmanager
-def alone(bench: Bench, campaign: str) -> Iterator[None]:
+def hold_campaign_lock(bench: Bench, campaign: str) -> Iterator[None]:
     """Hold the lock of a campaign, so that this process alone makes its runs.
 
     Raises:

@@ -194,7 +194,7 @@ def _campaign(bench: Bench, question: Question, workload: Workload, display: Dis
         bench.make_ready(cell, workload, display)
         what += [cell.id, bench.environment(cell).hash(cell.preset)]
     planned = _placed(question, question.gpus[0])
-    what.append(bench.run(planned, "isolate", workload).workload_hash)
+    what.append(bench.requested_run(planned, "isolate", workload).workload_hash)
     return f"{PREFIX}{question.suspect.cell[:60]}-{json_hash(what)[:8]}"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
-from harness.campaign.controls.comparisons import alone
+from harness.campaign.controls.comparisons import hold_campaign_lock
 from harness.campaign.controls.shrink import FailedRun, Over, ShrinkingRuns, SmallerRun, bench_of_search, steps_of
 from harness.campaign.recovery import close_leftovers
 from harness.matrix.refusals import FEWEST_SESSIONS
@@ -64,7 +64,7 @@ def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: 
     runs = ShrinkingRuns(own, failed, name, chunks, max_runs, display)
     search = {"data": _over_data, "steps": _over_steps, "shape": _over_shape}[over]
     close_leftovers(own, display)
-    with alone(own, name):
+    with hold_campaign_lock(own, name):
         return search(runs)
 
 

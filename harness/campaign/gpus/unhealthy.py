@@ -43,7 +43,7 @@ def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Ben
             display.problem(error.left_out)
             continue
         display.step(f"probing GPU {index} again: {why}")
-        run = bench.run(pending.planned, pending.run_id, workload)
+        run = bench.requested_run(pending.planned, pending.run_id, workload)
         with suppress(_InUse), bench.gpus_for([(pending.planned, pending.run_id)], _do_not_wait):
             recheck(run, bench.results, bench.executor, bench.root)
 
@@ -60,7 +60,7 @@ class HealthyGpus:
         """Report these GPUs again if they become unhealthy again."""
         self._reported -= set(gpus)
 
-    def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
+    def runnable(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
         """Return the runs that need no unhealthy GPU."""
         unhealthy = unhealthy_gpus(self._bench.results, self._bench.host)
         for index in unhealthy.keys() - self._reported:

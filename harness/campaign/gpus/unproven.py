@@ -51,12 +51,12 @@ class UnprovenGpus:
         self._cause = cause
         self._failed: set[tuple[str, int]] = set()
 
-    def runs(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
+    def runnable(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
         """Return the runs that are not put off."""
         unproven = {gpu for _, gpu in self._failed} - self._proven()
         return [one for one in runs if not any((_stack(one), gpu) in self._failed for gpu in _gpus(one) & unproven)]
 
-    def saw(self, pending: PendingRun, record: Record) -> bool:
+    def note_record(self, pending: PendingRun, record: Record) -> bool:
         """Return whether a run was not begun because no stack's probe has passed on its GPU, and is to be put off.
 
         Raises:

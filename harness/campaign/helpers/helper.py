@@ -42,7 +42,7 @@ class Helper:
     """A process that carries out a job."""
 
     process: subprocess.Popen[bytes]
-    _said: IO[bytes]
+    _stderr: IO[bytes]
     ended_with: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,10 +75,10 @@ class Helper:
         return cls(process, said)
 
     @property
-    def words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the helper wrote to its standard error."""
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")[-MOST_WORDS:].strip()
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")[-MOST_WORDS:].strip()
 
     def read(self) -> Message | None:
         """Wait for the helper's next message and return it; None if it sends no more."""
@@ -98,7 +98,7 @@ class Helper:
         if self.process.wait() == 0:
             return None
         errors = [str(one.values[0]) for one in self.ended_with if one.name == "error"]
-        return errors[0] if errors else self.words or f"it ended with status {self.process.returncode}"
+        return errors[0] if errors else self.stderr_tail or f"it ended with status {self.process.returncode}"
 
     def signal(self, number: int) -> None:
         """Send a signal to the helper if it still runs."""
@@ -112,7 +112,7 @@ class Helper:
                 self.process.stdin.close()
         self.process.wait()
         self.output.close()
-        self._said.close()
+        self._stderr.close()
 
     def end(self) -> None:
         """End the helper if it still runs: in order with SIGTERM, or else with SIGKILL to its group.

@@ -19,7 +19,7 @@ from harness.evidence.row import Row
 from harness.matrix.workloads import Workload
 
 # Events of a run that are shown; the process that began it shows the others itself.
-SHOWN = ("preparing", "step", "started", "progress", "still", "finished", "problem")
+SHOWN = ("preparing", "step", "started", "progress", "stalled", "finished", "problem")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ class SideRun:
 
     def carry_out(self, tell: Tell) -> None:
         """Make the run, and add its record to the index."""
-        runner = Runner(self.bench.open(), self.workload, cast("Display", _Telling(tell)), self.campaign, self.total)
+        runner = Runner(
+            self.bench.open(), self.workload, cast("Display", _ForwardingDisplay(tell)), self.campaign, self.total
+        )
         # The record says that the run was interrupted, and the process that began this one acts on it.
         with suppress(InterruptedRunError):
             runner.run([self.pending], change=lambda run: replace(run, beside=self.beside))
@@ -83,7 +85,7 @@ def run_together(
             helpers += map(Helper.begin, jobs)
             _listen(helpers, lanes)
             made = [(one, _record(helper, runner, one)) for helper, one in zip(helpers, pending, strict=True)]
-            runner.losses.saw([record for _, record in made], runner.display.problem)
+            runner.losses.note_records([record for _, record in made], runner.display.problem)
             return made
         finally:
             for helper in helpers:
@@ -124,7 +126,7 @@ def _record(helper: Helper, runner: Runner, pending: PendingRun) -> Record:
         helper.process.wait()
         raise UserError(
             f"run {pending.run_id}: the process that watched it ended with status {helper.process.returncode} and left "
-            f"no record: {helper.words or 'it said nothing'}; {CONTINUES}"
+            f"no record: {helper.stderr_tail or 'it said nothing'}; {CONTINUES}"
         )
     return record
 
@@ -138,7 +140,7 @@ def seconds_spent(rows: Iterable[Row]) -> float:
     return spent
 
 
-class _Telling:
+class _ForwardingDisplay:
     """A display that sends its events to another process."""
 
     def __init__(self, tell: Tell) -> None:

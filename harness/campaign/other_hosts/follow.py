@@ -95,7 +95,7 @@ class Follower:
         """
         while self._followed:
             if self._asked is None or time.monotonic() - self._asked >= LOOK_SECONDS:
-                self._look()
+                self._poll()
             self._submit()
             # Skip runs that wait: they have no record, and looking for thousands of records over a network is slow.
             begun = [one for one in self._followed.values() if one.job is None or one.job.phase != "waits"]
@@ -104,7 +104,7 @@ class Follower:
                 record = self.bench.results.record(one.pending.run_id)
                 del self._followed[one.pending.run_id]
                 if record:
-                    self._tell(one, record)
+                    self._show_record(one, record)
                     yield one.pending, record
             if self._followed and all(one.without_record for one in self._followed.values()):
                 raise UserError(next(one.without_record for one in self._followed.values()))
@@ -139,7 +139,7 @@ class Follower:
         waits = frozenset(waiting)
         return waiting, [name for name, one in self._followed.items() if name not in waits and one.submitted]
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Ask the scheduler for the state of all jobs, and act on the answer."""
         if self._waiting.wants_nodes:
             # Ask for the nodes instead of the jobs, so that there is one question in LOOK_SECONDS.
@@ -157,7 +157,7 @@ class Follower:
             return
         self._silent_since = None
         for one in self._followed.values():
-            self._stands(one, seen.get(one.pending.run_id))
+            self._update(one, seen.get(one.pending.run_id))
         waiting, running = self.phases()
         self._waiting.saw(len(running), filter(None, (self._followed[name].job for name in waiting)))
         self._tell_waiting()
@@ -175,7 +175,7 @@ class Follower:
             UnhealthyHostError: when no node takes jobs; the waiting jobs were cancelled.
         """
         waiting = self._waiting
-        waiting.saw_nodes(self.dispatcher.away())
+        waiting.saw_nodes(self.dispatcher.unavailable_nodes())
         self._asked = time.monotonic()
         if waiting.seconds >= SAID_SECONDS and len(waiting.away) >= max(1, self.dispatcher.nodes_at_work):
             self.dispatcher.cancel(self.phases()[0])
@@ -189,7 +189,7 @@ class Follower:
         if text := self._waiting.line():
             self.display.problem(text)
 
-    def _stands(self, one: _Followed, job: JobSeen | None) -> None:
+    def _update(self, one: _Followed, job: JobSeen | None) -> None:
         run_id, results = one.pending.run_id, self.bench.results
         one.begun = one.begun or results.run_folder(run_id).exists()
         one.job = job
@@ -215,12 +215,12 @@ class Follower:
         if intent is None:
             one.tries += 1
             if one.tries >= MOST_TRIES:
-                said = self.dispatcher.last_words(run_id)
+                said = self.dispatcher.last_output_line(run_id)
                 raise UserError(f"{one.tries} jobs of run {run_id} ended before it began; the last one said: {said}")
             one.submitted, one.over_since, one.job = False, None, None
             return
         asks = one.closings < len(CLOSING_PAUSES) and time.monotonic() >= one.asks_from
-        closing = self.dispatcher.close(intent, job, asks=asks)
+        closing = self.dispatcher.request_record(intent, job, asks=asks)
         if closing in ("asked", "under-way", "left-none"):
             one.gone_since = None
             self._asked_for_record(one, intent, closing)
@@ -229,7 +229,9 @@ class Follower:
         if closing == "unkillable" or time.monotonic() - one.gone_since >= self.dispatcher.gone_seconds:
             with shielded():
                 if not results.has_record(run_id):
-                    drained = DRAINED.format(self.dispatcher.last_words(run_id)) if closing == "unkillable" else ""
+                    drained = (
+                        DRAINED.format(self.dispatcher.last_output_line(run_id)) if closing == "unkillable" else ""
+                    )
                     results.finish(record_of_lost(intent, results, drained))
 
     def _asked_for_record(self, one: _Followed, intent: Intent, closing: Closing) -> None:
@@ -250,7 +252,7 @@ class Follower:
             self.display.problem(one.without_record)
 
     def _left_none(self, run_id: str) -> str:
-        return f"the last job for it said: {self.dispatcher.last_words(run_id, closing=True) or 'nothing'}"
+        return f"the last job for it said: {self.dispatcher.last_output_line(run_id, closing=True) or 'nothing'}"
 
     def _submit(self) -> None:
         if self._silent_since is not None:
@@ -283,7 +285,7 @@ class Follower:
             kind=bench.host.kind,
         )
 
-    def _tell(self, one: _Followed, record: Record) -> None:
+    def _show_record(self, one: _Followed, record: Record) -> None:
         display = self._shown.lane_of(one.pending.run_id)
         if display is None:
             display, scheduled = self.display, record.intent.scheduled
@@ -297,7 +299,7 @@ class Follower:
         if record.outcome != "interrupted" and record.diagnosis != NOT_BEGUN:
             self.done = (self.done or 0) + 1
         if record.diagnosis != NOT_BEGUN:
-            self.dispatcher.learn(record.intent)
+            self.dispatcher.note_host(record.intent)
         elif not self.dispatcher.avoid(record.intent, self.phases()[0]):
             self.dispatcher.cancel(self.phases()[0])
             why = f"no node is left that can begin runs: {record.detail}"

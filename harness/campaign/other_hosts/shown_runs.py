@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from harness.campaign.bench.display import Display, Elsewhere
 from harness.campaign.bench.plan import PendingRun
+from harness.evidence.app_reports.program_progress import ProgramProgress, progress_of
+from harness.evidence.app_reports.progress import last_lines
 from harness.evidence.files.app_files import Progress
 from harness.evidence.records import Results
-from harness.evidence.reported.program_progress import ProgramProgress, progress_of
-from harness.evidence.reported.progress import last_lines
 from harness.matrix.workloads import Workload
 
 # Most runs shown at once: they must fit on a screen, and their folders are read over a network at each look.

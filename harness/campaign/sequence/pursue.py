@@ -72,16 +72,16 @@ class _PlanRunner:
 
     def candidates(self) -> list[Candidate]:
         """Return the candidates that can run now: on healthy GPUs, not put off until some probe has passed."""
-        healthy = self._healthy.runs(self.campaign.next_repeats(self.left))
+        healthy = self._healthy.runnable(self.campaign.next_repeats(self.left))
         self.left = [one.planned for one in healthy]
-        ready = self._unproven.runs(healthy)
+        ready = self._unproven.runnable(healthy)
         if healthy and not ready:
             self._unproven.report(healthy)
         return list(dict.fromkeys(self.tallies.candidate(one.planned) for one in ready))
 
     def take_up(self) -> bool:
         """Give stacks that could not be made for now another turn; return whether there are any."""
-        taken = self._put_off.take()
+        taken = self._put_off.take_deferred()
         self.left += taken
         return bool(taken)
 
@@ -112,10 +112,10 @@ class _PlanRunner:
         if bench.dispatcher:
             made = self._make_elsewhere(candidate, bench.dispatcher, seconds_left)
         else:
-            pending = self._unproven.runs(self.campaign.next_repeats(of_candidate))
+            pending = self._unproven.runnable(self.campaign.next_repeats(of_candidate))
             made = self._make(pending, seconds_left, most)
         for done, record in made:
-            self._unproven.saw(done, record)
+            self._unproven.note_record(done, record)
         if refused := next((record for _, record in made if record.diagnosis == REFUSED), None):
             self.leave_out(candidate, f"the app refuses this command: {refused.detail}")
         return True

@@ -25,7 +25,7 @@ class PutOff(Generic[T]):
             self._runs += [one for one in left if one.cell.stack == error.stack]
         return [one for one in left if one.cell.stack != error.stack]
 
-    def take(self) -> list[T]:
+    def take_deferred(self) -> list[T]:
         """Return the runs that were kept, and forget which hosts did not answer, so that they are asked again."""
         if self._runs:
             forget_silent()

@@ -33,8 +33,8 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
     healthy = HealthyGpus(bench, display)
     seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / _rounds(plan, plan.runs)]
     unproven = UnprovenGpus(bench, display, cause)
-    while left := healthy.runs(left):
-        ready = unproven.runs(left)
+    while left := healthy.runnable(left):
+        ready = unproven.runnable(left)
         if not ready:
             unproven.report(left)
             break
@@ -47,8 +47,8 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
             continue
         for done, record in made:
             left.remove(done)
-            if unproven.saw(done, record) or record.outcome == "interrupted":
-                left += campaign.again(done)
+            if unproven.note_record(done, record) or record.outcome == "interrupted":
+                left += campaign.next_attempts(done)
             else:
                 seconds.append(record.finished - record.intent.started)
 

@@ -33,7 +33,7 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
     try:
         while spread.fill():
             for done, record in follower.records():
-                spread.saw(done, record)
+                spread.note_record(done, record)
                 spread.fill()
     except KeyboardInterrupt as signalled:
         follower.interrupted(str(signalled))
@@ -80,16 +80,16 @@ class _Spread:
     def _take_up(self) -> bool:
         """Give stacks that could not be made another turn, once no run is followed any more."""
         if self.follower.room == self.follower.dispatcher.at_once:
-            self.left = self.put_off.take()
+            self.left = self.put_off.take_deferred()
         return bool(self.left)
 
-    def saw(self, done: PendingRun, record: Record) -> None:
+    def note_record(self, done: PendingRun, record: Record) -> None:
         """Note the record of a run; if it does not count, the run gets another attempt."""
         if record.outcome == "interrupted" or record.diagnosis == NOT_BEGUN:
             self.attempts[done.position] += 1
             if self.attempts[done.position] >= MOST_ATTEMPTS:
                 raise UserError(f"{MOST_ATTEMPTS} attempts at {done.run_id} were interrupted; {CONTINUES}")
-            self.left = [*self.campaign.again(done), *self.left]
+            self.left = [*self.campaign.next_attempts(done), *self.left]
             return
         self.seconds.append(record.finished - record.intent.started)
         ahead = len(self.left) + self.follower.dispatcher.at_once - self.follower.room

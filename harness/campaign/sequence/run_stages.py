@@ -201,9 +201,9 @@ class _Stages:
         made = run_together(runner, pending, left) if len(pending) > 1 else [runner.run(pending, left)]
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:
-                self.unproven.saw(done, record)
+                self.unproven.note_record(done, record)
         # Report unhealthy GPUs; no further runs are planned yet that would have to be left out.
-        self.healthy.runs(())
+        self.healthy.runnable(())
 
     def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:
         planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from harness.campaign.bench.bench import Bench
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.app_reports.progress import last_phase
 from harness.evidence.host_state import changed_settings, settings_of, state_from_json
 from harness.evidence.index import Index
-from harness.evidence.reported.progress import last_phase
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.host.facts import HostFacts

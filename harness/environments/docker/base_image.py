@@ -58,7 +58,7 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
         if said is None:
             notify(f"pulling {reference}")
             with transfer_errors(cannot):
-                events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
+                events = engine.client_without_timeout.api.pull(name, version or "latest", stream=True, decode=True)
                 follow_transfer(events, cannot, notify)
     except NoAnswerError as error:
         said = str(error).removeprefix(f"{cannot}: ")

@@ -30,10 +30,10 @@ from harness.environments.docker.images import (
     cell_tag,
     epochs_of,
     find,
+    informative_labels,
     inputs_of,
-    open_labels,
+    labelled_epochs,
     stack_tag,
-    told_epochs,
 )
 from harness.environments.docker.own_images import (
     current_image,
@@ -148,7 +148,7 @@ def build_part(
     - `tag`: the name of the image; None for one that names its inputs.
     """
     epochs = epochs or epochs_of(stack)
-    labels = {**open_labels(stack), **inputs, **epochs.labels, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
+    labels = {**informative_labels(stack), **inputs, **epochs.labels, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
     tag = tag or stack_tag(labels)
     context = _context(stack)
     try:
@@ -209,7 +209,7 @@ def build_cell(
         "org.opencontainers.image.description": cell.preset.description,
     }
     words = ("--target", "cell", "--build-arg", f"STACK={below}", "--tag", tag, "-")
-    epochs = told_epochs(stack.labels)
+    epochs = labelled_epochs(stack.labels)
     _build(engine, cell.id, render(cell), told, words, epochs.app if epochs else NO_TIME)
     return _built(engine, tag)
 

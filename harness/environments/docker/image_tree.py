@@ -72,7 +72,7 @@ def image_files(engine: Engine, image: Image) -> Iterator[Iterable[tuple[str, ta
             labels={LABEL: f"/proc/{os.getpid()}"},
         )
         try:
-            pieces = engine.patient.api.export(made["Id"], chunk_size=PIECE)
+            pieces = engine.client_without_timeout.api.export(made["Id"], chunk_size=PIECE)
             stream = BufferedReader(PieceStream(pieces), PIECE)
             with tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE) as archive:
                 yield each_file(archive)

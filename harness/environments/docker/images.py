@@ -176,7 +176,7 @@ def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
     return {**stack, **{f"{PREFIX}.{part}": value for part, value in mine.items()}}
 
 
-def open_labels(stack: Stack) -> dict[str, str]:
+def informative_labels(stack: Stack) -> dict[str, str]:
     """Return labels that only inform: those that the OCI defines, and what the stack declares."""
     declared = {"accelerator": stack.accelerator, "rocm": stack.rocm, "torch": stack.torch, "python": stack.python}
     declared |= {"targets": "-".join(stack.targets)}
@@ -201,7 +201,7 @@ def epochs_of(stack: Stack) -> Epochs:
     return Epochs(runtime, max(runtime, newest_of(APP, COMPILER_LOCK)))
 
 
-def told_epochs(labels: Mapping[str, str]) -> Epochs | None:
+def labelled_epochs(labels: Mapping[str, str]) -> Epochs | None:
     """Return the times that an image says its files have; None if it says none."""
     found = re.fullmatch(r"(\d{1,10}),(\d{1,10})", labels.get(EPOCHS, ""), re.ASCII)
     return Epochs(int(found[1]), int(found[2])) if found else None

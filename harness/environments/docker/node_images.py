@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.json_files import File
 from harness.base.files.shared_locks import folder_of_locks, open_shared_lock
-from harness.base.files.storage import held, wait_for_lock
+from harness.base.files.storage import counted_as_held, wait_for_lock
 from harness.environments.docker.images import SHORT, Image, find
 from harness.environments.environment import Environment
 from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
@@ -98,7 +98,7 @@ def _find(engine: Engine, wanted: NodeImage) -> Image | None:
 
 
 def _transfer(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: Notify) -> None:
-    api = _NoPatience(base_url=engine.address, timeout=_silence(wanted))
+    api = _BoundedClient(base_url=engine.address, timeout=_silence(wanted))
     doing = f"{'loading' if wanted.archive else 'pulling'} {wanted.place}"
     notify(doing)
     try:
@@ -118,7 +118,7 @@ def _silence(wanted: NodeImage) -> float:
     return SILENT_SECONDS + size / UNPACKED_SPEED
 
 
-class _NoPatience(docker.APIClient):  # type: ignore[misc]
+class _BoundedClient(docker.APIClient):  # type: ignore[misc]
     """A client that waits for the engine no longer than its limit, even in a pull: a waiting job keeps its node."""
 
     def send(self, request: Any, **options: Any) -> Any:
@@ -150,7 +150,7 @@ def _one_at_a_time(file: Path, notify: Notify) -> Iterator[None]:
     try:
         # Wait with a limit, because every user of the host may hold the lock.
         wait_for_lock(descriptor, file, LOCKED_SECONDS, notify)
-        with held(descriptor):
+        with counted_as_held(descriptor):
             yield
     finally:
         os.close(descriptor)

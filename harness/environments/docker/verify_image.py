@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.base.errors import UnknownNameError, UserError
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.paths import CACHE, CHECKOUT
 from harness.environments.docker.image_tree import configured, differences_from, tree_of
 from harness.environments.docker.images import (
@@ -24,7 +24,7 @@ from harness.environments.docker.images import (
     cell_labels,
     find,
     inputs_of,
-    told_epochs,
+    labelled_epochs,
 )
 from harness.environments.docker.rebuild import rebuilt
 from harness.environments.docker.source_state import is_dirty, is_in_history, source_revision
@@ -93,8 +93,8 @@ def verify_by_rebuilding(engine: Engine, image: Image, matrix: Matrix, notify: N
     if not is_in_history(revision):
         # Refuse the revision, because anybody can write a label, and git keeps commits that nobody here has reviewed.
         raise UserError(
-            f"{image.id}: says it was made from {shown(revision)}, and what is checked out here does not contain that "
-            "commit; its code would run on this host: look at it, check it out, and give the command there"
+            f"{image.id}: says it was made from {safe_text(revision)}, and what is checked out here does not contain "
+            "that commit; its code would run on this host: look at it, check it out, and give the command there"
         )
     return _by_checkout(image, revision, notify)
 
@@ -105,7 +105,7 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
     Raises:
         UserError: when the image cannot be built.
     """
-    with rebuilt(engine, cell, told_epochs(image.labels), notify) as again:
+    with rebuilt(engine, cell, labelled_epochs(image.labels), notify) as again:
         same = sum(one == other for one, other in zip(image.layers, again.layers, strict=False))
         layers = max(len(image.layers), len(again.layers))
         found = _told_otherwise("", configured(engine, image), configured(engine, again))

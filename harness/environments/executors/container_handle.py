@@ -117,7 +117,7 @@ class ContainerHandle:
             return True
         try:
             # A user who presses Ctrl-C should not wait for an engine that is known to be silent.
-            api = self._engine.brief if self.unanswered else self._api
+            api = self._engine.api_with_timeout if self.unanswered else self._api
             api.stop(self._id, timeout=round(grace))
             told = self._inspect()
         except NotFound:
@@ -153,7 +153,7 @@ class ContainerHandle:
 
     def _inspect(self) -> Any:
         try:
-            self.inspected = self._engine.brief.inspect_container(self._id)
+            self.inspected = self._engine.api_with_timeout.inspect_container(self._id)
         except NotFound:
             raise JobLost("the container was removed from outside") from None
         except ENGINE_ERRORS as error:
@@ -181,7 +181,7 @@ class ContainerHandle:
         try:
             # The engine answers at the end of this second.
             until = int(time.time()) + 1
-            return bool(list(self._engine.brief.events(since=0, until=until, filters=wanted, decode=True)))
+            return bool(list(self._engine.api_with_timeout.events(since=0, until=until, filters=wanted, decode=True)))
         except ENGINE_ERRORS:
             return False
 

@@ -12,7 +12,13 @@ from harness.base.files.storage import held_locks, open_regular, write_json
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.host.processes.processes import ProcessId
-from harness.host.processes.run_processes import RUN_MARK, began_in, end_processes_of_run, processes_of_run, run_mark
+from harness.host.processes.run_processes import (
+    RUN_MARK,
+    end_processes_of_run,
+    may_be_run_process,
+    processes_of_run,
+    run_mark,
+)
 from harness.host.processes.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
@@ -142,7 +148,7 @@ class ProcessExecutor:
             mine = owner == os.geteuid() or (os.geteuid() == 0 and owner == Path(f"/proc/{identity.pid}").stat().st_uid)
         except (OSError, ValueError, TypeError):
             return None
-        if not mine or not identity.alive() or not began_in(identity.pid, job.folder):
+        if not mine or not identity.alive() or not may_be_run_process(identity.pid, job.folder):
             return None
         track_process(run_mark(job.folder), identity.pid)
         return FoundHandle(identity, job.folder)

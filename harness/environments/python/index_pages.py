@@ -20,7 +20,7 @@ from harness.base.certificates import trusted_file
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.storage import cannot_be_written
 from harness.base.text import one_line
-from harness.base.time_limits import Look, coming_in_time
+from harness.base.time_limits import BackgroundCall, read_pieces_in_time
 from harness.base.urls import without_credentials
 from harness.matrix.stacks import Stack
 
@@ -95,9 +95,9 @@ def _blocks(url: str) -> Iterator[bytes]:
         # The matrix only takes URLs with https, http and file.
         opener = build_opener(HTTPSHandler(context=context), _Redirects)
         # In a thread that can be left behind, because a server may send the head of its answer byte by byte for ever.
-        with Look(partial(opener.open, url, timeout=SECONDS)).result(SECONDS) as answer:
+        with BackgroundCall(partial(opener.open, url, timeout=SECONDS)).result(SECONDS) as answer:
             size = 0
-            for block in coming_in_time(partial(answer.read1, BLOCK), SECONDS):
+            for block in read_pieces_in_time(partial(answer.read1, BLOCK), SECONDS):
                 size += len(block)
                 yield block
             # Check the length, because Python reports no error for a connection that breaks off.

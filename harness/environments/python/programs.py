@@ -14,7 +14,7 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.storage import create, file_hash, json_hash
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree
 from harness.base.paths import CACHE
-from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, Taken, linear_pattern
+from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 
 PROGRAMS = CACHE / "programs"
 # Folders that tools make beside a source, and that no program needs.
@@ -56,7 +56,7 @@ def take_program(program: Program, where: str) -> Program:
     except (OSError, UnicodeDecodeError) as error:
         name = getattr(error, "filename", None) or source
         raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    taken = Taken(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
+    taken = ProgramCopy(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
     return program.model_copy(update={"taken": taken})
 
 

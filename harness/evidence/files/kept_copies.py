@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from harness.base.files.json_files import File, first_problem
 from harness.base.files.storage import cannot_be_written, write_durably
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import NotAFileError, shown
+from harness.base.files.untrusted_tree import NotAFileError, safe_text
 from harness.evidence.files.app_files import KeptState, Result, Verification
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
@@ -38,21 +38,21 @@ def keep_models(folder: RunFolder, result: Result) -> tuple[list[str | None], st
     hashes, problems = list[str | None](), list[str]()
     for number, training in enumerate(result.trainings, 1):
         name = f"{WorkFolder.OUTPUT}/{PurePath(training.model.file).name}"
-        sha256, problem = copied(folder, name, LARGEST["model"], folder.kept_model(number))
+        sha256, problem = copy_from_work(folder, name, LARGEST["model"], folder.kept_model(number))
         hashes.append(sha256)
         if problem:
-            problems.append(f"the model file {shown(training.model.file)} {problem}")
+            problems.append(f"the model file {safe_text(training.model.file)} {problem}")
     return hashes, next(iter(problems), "")
 
 
 def keep_state(folder: RunFolder, state: KeptState, number: int) -> tuple[str | None, str]:
     """Keep a copy of a state of the model with this number; return its hash, and why it cannot be read."""
     name = f"{WorkFolder.STATES}/{PurePath(state.file).name}"
-    sha256, problem = copied(folder, name, LARGEST["state"], folder.kept_state(number))
-    return sha256, problem and f"the state {shown(state.file)} {problem}"
+    sha256, problem = copy_from_work(folder, name, LARGEST["state"], folder.kept_state(number))
+    return sha256, problem and f"the state {safe_text(state.file)} {problem}"
 
 
-def copied(folder: RunFolder, name: str, most: int, place: Path) -> tuple[str | None, str]:
+def copy_from_work(folder: RunFolder, name: str, most: int, place: Path) -> tuple[str | None, str]:
     """Copy a file of at most `most` bytes from the work folder; return its hash, and why it cannot be read."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import Entry, NotAFileError, shown
+from harness.base.files.untrusted_tree import Entry, NotAFileError, safe_text
 from harness.base.wording import size_in_words, some_of
 from harness.evidence.files.work_folder import LARGEST, WorkFolder, regex_of
 from harness.host.disk_use import DiskLimit, measure
@@ -36,7 +36,7 @@ class Leftover:
     is_read: bool = True
 
     def __str__(self) -> str:
-        return f"{shown(self.name)} in the work folder {self.why}" if self.name else f"the work folder {self.why}"
+        return f"{safe_text(self.name)} in the work folder {self.why}" if self.name else f"the work folder {self.why}"
 
 
 def leftovers(work: WorkFolder) -> tuple[Leftover, ...]:
@@ -76,8 +76,8 @@ def remove_excess(work: WorkFolder) -> str:
         # The work folder is missing or is not a folder, which was reported before.
         pass
     stays = measure((Path(work.path),), DiskLimit()).bytes
-    removed = [f"removed from the work folder: {some_of(map(shown, gone), MOST_NAMED)}"] if gone else []
-    kept = [f"not removed: {some_of(map(shown, left), MOST_NAMED)}"] if left else []
+    removed = [f"removed from the work folder: {some_of(map(safe_text, gone), MOST_NAMED)}"] if gone else []
+    kept = [f"not removed: {some_of(map(safe_text, left), MOST_NAMED)}"] if left else []
     return "; ".join([*removed, *kept, f"{size_in_words(stays)} are left in it"])
 
 

@@ -18,8 +18,8 @@ from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.json_files import File, headline
 from harness.base.files.storage import cannot_be_written, read_regular, unused, write_durably, write_json
-from harness.base.files.tree_removal import let_change
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, shown
+from harness.base.files.tree_removal import clear_immutable_flags
+from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.temporary_folder import make_temporary_folder, remove_place, temporary_folder_of
@@ -214,7 +214,7 @@ class RunFolder:
         Raises:
             UserError: when the intent cannot be written.
         """
-        let_change(self.path)
+        clear_immutable_flags(self.path)
         kind = _mode(self.path)
         if kind and not stat.S_ISDIR(kind):
             remove_place(self.path)
@@ -299,7 +299,7 @@ class RunFolder:
 
 
 def _in_words(name: str, why: str | None) -> str | None:
-    return f"{shown(name)} {why}" if why else None
+    return f"{safe_text(name)} {why}" if why else None
 
 
 def _mode(place: Path) -> int:

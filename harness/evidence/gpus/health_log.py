@@ -13,7 +13,7 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 
 FOLDER = "health"
-LOCKED = "a process that cannot be killed holds its lock"
+LOCK_HELD_DETAIL = "a process that cannot be killed holds its lock"
 """Detail of a step that says nothing about the GPU itself, but that no harness can lock it."""
 BLOCK = 1 << 20
 BAD = re.compile(rb'"good": *false')

@@ -5,7 +5,7 @@ from typing import Literal
 
 from harness.evidence.files.run_files import OutcomeName
 
-OfEnding = Literal[
+EndDiagnosis = Literal[
     "app-error",
     "crash",
     "disk-limit",
@@ -20,7 +20,7 @@ OfEnding = Literal[
     "wrong-result",
 ]
 """Diagnoses that say how a run ended or what was seen of it; exit codes, logs and stacks say why."""
-OfResult = Literal[
+ResultDiagnosis = Literal[
     "injected-fault",
     "incomplete-result",
     "memory-grows",
@@ -38,7 +38,7 @@ OfResult = Literal[
     "wrong-workload",
 ]
 """Diagnoses decided from the result or from measurements; the detail of the outcome is the cause."""
-Diagnosis = OfEnding | OfResult
+Diagnosis = EndDiagnosis | ResultDiagnosis
 StoppedBy = Literal[
     "user",
     "time-limit",

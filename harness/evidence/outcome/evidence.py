@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from harness.environments.executors.job import Exit
+from harness.evidence.app_reports.memory import MemoryUse
 from harness.evidence.files.app_files import KeptState, Result, Verification
 from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.outcome.diagnoses import Diagnosis, StoppedBy
-from harness.evidence.reported.memory import MemoryUse
 from harness.matrix.programs import Product
 
 

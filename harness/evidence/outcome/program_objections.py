@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.wording import many, some_of
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
@@ -18,10 +18,10 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
         found = "nothing was seen" if evidence.gpus_seen is None else f"{evidence.gpus_seen} were seen"
         yield "wrong-device", f"asked for {request.gpus} GPU; from outside {found} in use"
     if seen.changed:
-        source = some_of(map(shown, seen.changed), MOST_NAMED)
+        source = some_of(map(safe_text, seen.changed), MOST_NAMED)
         yield "work-folder", f"it changed its own source ({source}), which it may only read"
     if seen.survivors:
-        left = some_of(map(shown, seen.survivors), MOST_NAMED)
+        left = some_of(map(safe_text, seen.survivors), MOST_NAMED)
         yield "no-result", f"exit 0, but it left processes running, now ended ({left}); have it wait for them"
     for one in seen.products:
         if one.problem:

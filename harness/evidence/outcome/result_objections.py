@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.evidence.choosing import kept_epoch, may_end_early
 from harness.evidence.files.app_files import Result, Training
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -24,7 +24,7 @@ def result_objections(request: Request, evidence: Evidence, result: Result) -> I
     if result.workload_hash != request.workload_hash:
         yield "wrong-workload", "the workload hash in the result is not the one asked for"
     if result.injected_fault and request.injected_fault is None:
-        yield "wrong-workload", f"the result names a fault that nobody injected: {shown(result.injected_fault)}"
+        yield "wrong-workload", f"the result names a fault that nobody injected: {safe_text(result.injected_fault)}"
     for name, asked in request.options.items():
         got = result.options.get(name)
         if (list(got) if isinstance(got, tuple) else got) != asked:
@@ -57,18 +57,21 @@ def _numbers(result: Result) -> Iterator[float]:
 def _device_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     used = {result.device, *(device.device.split(":")[0] for device in result.devices)}
     if used != {request.device}:
-        yield "wrong-device", f"asked for {request.device}, the result says {' and '.join(map(shown, sorted(used)))}"
+        yield (
+            "wrong-device",
+            f"asked for {request.device}, the result says {' and '.join(map(safe_text, sorted(used)))}",
+        )
     if request.device != "cpu" and (evidence.gpus_seen or 0) < request.gpus:
         seen = "nothing was seen" if evidence.gpus_seen is None else f"{evidence.gpus_seen} were seen"
         yield "wrong-device", f"asked for {request.gpus} GPU; from outside {seen} in use"
     if request.torch and result.torch.version.split("+")[0] != request.torch:
-        yield "wrong-stack", f"the stack declares torch {request.torch}, torch {shown(result.torch.version)} ran"
+        yield "wrong-stack", f"the stack declares torch {request.torch}, torch {safe_text(result.torch.version)} ran"
     # torch.version.hip is like 6.3.42131-fa1d09cbd: its first two numbers are ROCm's, up to ROCm 7.14.
     hip = request.hip or request.rocm
     if hip and (result.torch.hip or "").split(".")[:2] != hip.split(".")[:2]:
-        yield "wrong-stack", f"the stack declares ROCm {request.rocm}, HIP {shown(result.torch.hip or 'none')} ran"
+        yield "wrong-stack", f"the stack declares ROCm {request.rocm}, HIP {safe_text(result.torch.hip or 'none')} ran"
     if request.jax != result.jax_version:
-        declares, ran = (f"jax {shown(one)}" if one else "torch" for one in (request.jax, result.jax_version))
+        declares, ran = (f"jax {safe_text(one)}" if one else "torch" for one in (request.jax, result.jax_version))
         yield "wrong-stack", f"the stack declares that {declares} makes the steps, {ran} made them"
 
 
@@ -95,7 +98,7 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
     asked_for = {"threads": request.options["threads"], "strategy": request.options["strategy"], "dtype": request.dtype}
     for name, value in really.items():
         if value != asked_for[name]:
-            yield "wrong-workload", f"{name} really was {shown(str(value))}, asked for {asked_for[name]}"
+            yield "wrong-workload", f"{name} really was {safe_text(str(value))}, asked for {asked_for[name]}"
 
 
 def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
@@ -128,11 +131,11 @@ def _training_objections(request: Request, told: Training) -> Iterator[tuple[Dia
 
 def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     if evidence.model_sha256 is None:
-        yield "model-damaged", f"the model file {shown(result.model.file)} is not there"
+        yield "model-damaged", f"the model file {safe_text(result.model.file)} is not there"
     models = (result.model, *(training.model for training in result.earlier))
     for model, found in zip(models, (evidence.model_sha256, *evidence.earlier_sha256), strict=False):
         if found != model.sha256:
-            yield "model-damaged", f"the model file {shown(model.file)} does not have the hash the result gives"
+            yield "model-damaged", f"the model file {safe_text(model.file)} does not have the hash the result gives"
     if len(evidence.earlier_sha256) != len(result.earlier):
         yield "model-damaged", "not all model files were checked"
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import LONGEST_SAID, shown
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.base.wording import some_of
 from harness.evidence.files.app_files import Result, StepNumbers, Training, VerifiedTraining
 from harness.evidence.files.kept_states import wrong_states
@@ -48,7 +48,7 @@ def _computed_objections(request: Request, evidence: Evidence, result: Result) -
 def _loaded_objections(told: Training, right: VerifiedTraining) -> Iterator[tuple[Diagnosis, str]]:
     """Yield what speaks against a model file."""
     if right.model is None:
-        why = f": {shown(right.model_problem, LONGEST_SAID)}" if right.model_problem else ""
+        why = f": {safe_text(right.model_problem, LONGEST_QUOTE)}" if right.model_problem else ""
         yield "model-does-not-load", f"the model does not load{why}"
         return
     claimed = (told.model.sha256, told.model.bytes, told.model.parameters)
@@ -89,7 +89,7 @@ def _replay_objections(
         return
     got, replay = picked.state, right.replay
     if replay is None or (replay.step, replay.sha256) != (got.step, picked.sha256):
-        why = shown(right.replay_problem, LONGEST_SAID) if right.replay_problem else "another one was"
+        why = safe_text(right.replay_problem, LONGEST_QUOTE) if right.replay_problem else "another one was"
         yield "wrong-result", f"step {got.step} cannot be made again: {why}"
         return
     tolerances = TOLERANCE[dtype], NORM_FACTOR * TOLERANCE[dtype]

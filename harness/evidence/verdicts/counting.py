@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
 from harness.evidence.files.run_files import HealthStep
-from harness.evidence.gpus.health_log import LOCKED, machines_with_bad_signs, read_steps
+from harness.evidence.gpus.health_log import LOCK_HELD_DETAIL, machines_with_bad_signs, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
@@ -115,7 +115,7 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
     }
     probes: dict[Gpu, list[HealthStep]] = defaultdict(list)
     for step in steps:
-        if step.check == "probe" and step.gpu is not None and step.detail != LOCKED:
+        if step.check == "probe" and step.gpu is not None and step.detail != LOCK_HELD_DETAIL:
             probes[step.machine, step.boot_id, step.gpu].append(step)
     if not any(step.good is False for of_gpu in probes.values() for step in of_gpu):
         return faults

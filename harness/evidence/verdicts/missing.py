@@ -20,7 +20,7 @@ class Shortfall:
     boots: int
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the threshold is reached."""
         return not (self.starts or self.hours or self.boots)
 

@@ -53,7 +53,7 @@ def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
     ]
 
 
-def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
+def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
     """Return what verdicts on all rows of the index leave out, one line each.
 
     These are unfinished runs, injected faults, runs that were not verified, and damaged records. `machine`: this one,

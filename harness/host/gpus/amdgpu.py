@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.sysfs import read_number, read_text
-from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.base.time_limits import ANSWER_SECONDS, BackgroundCall
 from harness.host.facts import GpuFacts
 
 Value = TypeVar("Value")
@@ -60,6 +60,6 @@ def pci_address(gpu: GpuFacts, root: Path) -> str | None:
 def _in_time(read: Callable[[], Value | None]) -> Value | None:
     """Return the value that is read; None where an unhealthy driver does not answer in time."""
     try:
-        return Look(read).result(ANSWER_SECONDS)
+        return BackgroundCall(read).result(ANSWER_SECONDS)
     except TimeoutError:
         return None

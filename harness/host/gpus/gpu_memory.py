@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.sysfs import is_simulated, read_text
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 
 # A GPU counts as used above this, in bytes: a HIP or CUDA context with one small tensor takes more.
 USED_BYTES = 16 << 20
@@ -60,12 +60,12 @@ class GpuWatch:
         self._given = given
         self._root = root
         self._held: set[str] = set()
-        self._look: Look[None] | None = None
+        self._look: BackgroundCall[None] | None = None
 
     def look(self, of_run: Callable[[int], bool]) -> None:
         """Call `sample` in the background, unless the last call still waits for the driver; this takes no time here."""
         if self._look is None or self._look.done:
-            self._look = Look(partial(self.sample, of_run))
+            self._look = BackgroundCall(partial(self.sample, of_run))
 
     def sample(self, of_run: Callable[[int], bool]) -> None:
         """Note the GPUs on which processes of the run hold memory. `of_run`: says whether a pid belongs to the run."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.sysfs import is_simulated
-from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.base.time_limits import ANSWER_SECONDS, BackgroundCall
 from harness.host.facts import GpuFacts
 from harness.host.gpus.amdgpu import device_folder, pci_address
 from harness.host.gpus.displays import why_a_screen_may_be_lost
@@ -36,7 +36,7 @@ def reset_gpu(gpu: GpuFacts, root: Path) -> Reset:
     On a simulated host only the kernel's file is written: AMD's tools would reset a GPU of the real machine.
     """
     try:
-        used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
+        used_by = BackgroundCall(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
     except TimeoutError:
         used_by = f"the driver does not say within {ANSWER_SECONDS:.0f} s who uses it"
     if used_by:

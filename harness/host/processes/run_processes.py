@@ -211,7 +211,7 @@ def _follow_one_another() -> bool:
     return reap_orphans() > 0
 
 
-def name_survivors(left: Sequence[str]) -> str:
+def survivors_in_words(left: Sequence[str]) -> str:
     """Return the words of a record about survivors; an empty text for none."""
     if not left:
         return ""
@@ -244,7 +244,7 @@ def belongs_to_run(pid: int, folder: Path) -> bool:
     return pid in unmarked(run_mark(folder), marked)
 
 
-def began_in(pid: int, folder: Path) -> bool:
+def may_be_run_process(pid: int, folder: Path) -> bool:
     """Return whether a process that a note names can be the one with which a run was started.
 
     A user who may write to a shared results folder can name any other process. Without the mark, as after `env -i`, it

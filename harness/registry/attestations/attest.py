@@ -2,7 +2,7 @@
 
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash
-from harness.environments.docker.images import PREFIX, Image, told_epochs
+from harness.environments.docker.images import PREFIX, Image, labelled_epochs
 from harness.environments.docker.source_state import NO_TIME
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import locked_versions
@@ -13,9 +13,9 @@ from harness.registry.attestations.bundles import Statement
 from harness.registry.attestations.contents import (
     Contents,
     bill_of_materials,
+    contents_of_bill,
     contents_of_image,
     not_as_locked,
-    told_contents,
 )
 from harness.registry.attestations.keys import OWN_NAME, SigningKey, ensure_own_key, own_key
 from harness.registry.attestations.provenance import PROVENANCE, provenance_of
@@ -44,7 +44,7 @@ def _signed_before(image: Image, key: SigningKey) -> Contents | None:
     """Return an image's contents as this key signed them before, because they never change and take minutes to read."""
     kept = (one for digest in kept_manifests(image) for one in signed_kept(digest, {OWN_NAME: key.public}))
     bills = (one.statement.predicate for one in kept if one.name and one.statement.kind == CONTENTS)
-    return next(map(told_contents, bills), None)
+    return next(map(contents_of_bill, bills), None)
 
 
 def signing_key(notify: Notify) -> SigningKey:
@@ -71,7 +71,7 @@ def statements_of_image(
     as_locked = is_as_locked(cell, image, contents)
     if not as_locked:
         notify(f"{cell.id}: its lock is not here: the signature says what is installed, not that the lock names it")
-    epochs = told_epochs(image.labels)
+    epochs = labelled_epochs(image.labels)
     bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME, as_locked=as_locked)
     said = ((PROVENANCE, provenance_of(image)), (CONTENTS, bill))
     return [Statement(name, digest, kind, predicate) for kind, predicate in said]

@@ -14,9 +14,9 @@ from harness.registry.attestations.attached import Signed, kept_manifests, signe
 from harness.registry.attestations.attest import CONTENTS, EVIDENCE
 from harness.registry.attestations.contents import (
     Contents,
+    contents_of_bill,
     contents_of_image,
     not_as_locked,
-    told_contents,
 )
 from harness.registry.attestations.keys import PublicKey, known_keys
 from harness.registry.attestations.provenance import PROVENANCE, provenance_of
@@ -92,7 +92,7 @@ def _of_kind(kind: str, signed: Sequence[Signed], image: Image, contents: Conten
         predicate = one.statement.predicate
         wrong: Mapping[str, bool] = {
             PROVENANCE: _definition(predicate) != _definition(provenance_of(image)),
-            CONTENTS: kind == CONTENTS and told_contents(predicate) != contents,
+            CONTENTS: kind == CONTENTS and contents_of_bill(predicate) != contents,
         }
         if wrong.get(kind, False):
             return ImageCheck(name, False, f"signed by {one.signer}, but contradicts the image")

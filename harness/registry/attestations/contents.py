@@ -17,7 +17,7 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.environments.docker.image_tree import image_files
 from harness.environments.docker.images import Image
 from harness.host.engine import Engine
@@ -91,7 +91,7 @@ def bill_of_materials(contents: Contents, name: str, digest: str, made: int, *, 
     return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
 
 
-def told_contents(bill: Mapping[str, Any]) -> Contents:
+def contents_of_bill(bill: Mapping[str, Any]) -> Contents:
     """Return the packages that a bill lists."""
     components = [one for one in bill.get("components") or [] if isinstance(one, dict)]
     of: dict[str, dict[str, str]] = {"pypi": {}, "deb": {}}
@@ -104,7 +104,7 @@ def told_contents(bill: Mapping[str, Any]) -> Contents:
 def _read(stream: IO[bytes], name: str, image: Image) -> bytes:
     content = stream.read(LARGEST_READ + 1)
     if len(content) > LARGEST_READ:
-        raise UserError(f"{image.id}: /{shown(name)} has more than {LARGEST_READ} bytes; do not trust it")
+        raise UserError(f"{image.id}: /{safe_text(name)} has more than {LARGEST_READ} bytes; do not trust it")
     return content
 
 

@@ -85,7 +85,7 @@ def read_from_engine(engine: Engine, images: Sequence[str], scratch: Path, keep:
 @contextmanager
 def _archive_of(engine: Engine, images: Sequence[str], notify: Notify) -> Iterator[tarfile.TarFile]:
     doing = "reading images from the engine"
-    api = engine.patient.api
+    api = engine.client_without_timeout.api
     try:
         with engine_errors(doing):
             # Do not use the library, which exports one image at a time, each with all its layers.
@@ -157,8 +157,12 @@ def give_to_engine(
     """
     doing = "giving images to the engine"
     with engine_errors(doing):
-        pieces = _counted(engine.roomy(archive_of(images, opened), doing), doing, notify)
-        follow_transfer(engine.roomy(engine.patient.api.load_image(pieces), doing), doing, lambda _: None)
+        pieces = _counted(engine.while_disk_has_room(archive_of(images, opened), doing), doing, notify)
+        follow_transfer(
+            engine.while_disk_has_room(engine.client_without_timeout.api.load_image(pieces), doing),
+            doing,
+            lambda _: None,
+        )
 
 
 def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:

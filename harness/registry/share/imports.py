@@ -17,9 +17,9 @@ from harness.base.files.json_files import Versioned, headline
 from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
     file_hash,
+    group_writable_umask,
     locked,
     make_folder_durably,
-    making_many,
     read_regular,
     sync_folder,
     unfinished,
@@ -91,7 +91,7 @@ def import_records(
         why = "is not a file; give one that `matrix export` wrote" if file.exists() else "no such file"
         raise NoSuchFileError(f"{file}: {why}")
     make_folder_durably(results.runs)
-    with locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS), making_many(results.folder):
+    with locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS), group_writable_umask(results.folder):
         place = unfinished(results.folder / "import")
         try:
             place.mkdir()

@@ -6,13 +6,15 @@ import re
 ID_HASH_LENGTH = 8
 # The same limit as in `harness.evidence.records`.
 LONGEST_ID = 120
-ABROAD = "shared"
-SHARED_ID = re.compile(rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{ABROAD}-[0-9a-f]{{{ID_HASH_LENGTH}}}")
+SHARED_MARK = "shared"
+SHARED_ID = re.compile(
+    rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{SHARED_MARK}-[0-9a-f]{{{ID_HASH_LENGTH}}}"
+)
 
 
 def hashed(identity: str) -> str:
     """Return the name that other hosts use for a machine or a boot; no machine uses it for itself."""
-    return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{SHARED_MARK}:{identity}".encode()).hexdigest()[:16]
 
 
 def is_hashed(name: str) -> bool:
@@ -25,7 +27,7 @@ def shared_id(machine: str, run_id: str) -> str:
 
     Without it, two hosts could use the same id, and an imported run could pass for a run of this host.
     """
-    ending = f"-{ABROAD}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
+    ending = f"-{SHARED_MARK}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
     return run_id[: LONGEST_ID - len(ending)] + ending
 
 

@@ -103,7 +103,7 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
         raise UserError(f"{place.name}: somebody else moves a tag at the same time; run the command again")
 
 
-def disturbed(place: TagPlace, moves: Sequence[TagMove], tag: str) -> str | None:
+def moved_target(place: TagPlace, moves: Sequence[TagMove], tag: str) -> str | None:
     """Return the target of a tag if it differs from its history; None otherwise."""
     evidence = standing_tags(moves).get(tag)
     points_to = place.points_to(tag)

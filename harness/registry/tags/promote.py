@@ -96,7 +96,7 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
         since = f"on this host {', '.join(verdict.changed)}" if verdict.changed else "its image has changed since"
         return f"{of_what}: its records are stale: {since}; run it again"
     missing = missing_of(claim, thresholds)
-    if missing.nothing:
+    if missing.is_empty:
         return None
     many = f" (the best of {claim.among} that were tried is held to more)" if claim.among > 1 else ""
     told = f"{in_words(claim.totals)} with its image, {in_words(verdict.totals)} in all"
@@ -196,7 +196,7 @@ def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
     return same_host and _is_about_cell(evidence, verdict)
 
 
-def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
+def why_fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
     """Return why a tag would no longer qualify; None if it would.
 
     It would not if its verdict is now below the tag's tier, or if runs on this host failed repeatedly since the

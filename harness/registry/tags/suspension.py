@@ -10,7 +10,7 @@ from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.of_results import verdicts_on
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.registry.tags.promote import fallen
+from harness.registry.tags.promote import why_fallen
 from harness.registry.tags.promotions import KnownGood
 
 Suspension = Callable[[KnownGood], str | None]
@@ -33,7 +33,7 @@ def why_suspended(evidence: KnownGood, rows: Iterable[Row], counts: Counts, verd
     suspension.
     """
     later = [row for row in rows if _is_later(row, evidence) and counts[row.run_id].gpu_fault]
-    return _of_gpus(later, counts) or fallen(evidence, verdicts)
+    return _of_gpus(later, counts) or why_fallen(evidence, verdicts)
 
 
 def _of_gpus(faults: Sequence[Row], counts: Counts) -> str | None:

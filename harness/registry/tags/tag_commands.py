@@ -27,9 +27,9 @@ from harness.registry.tags.known_good_tags import (
     TagPlace,
     alias_of,
     check_unmoved,
-    disturbed,
     look_at,
     move_tag,
+    moved_target,
 )
 from harness.registry.tags.local_tags import LocalTags
 from harness.registry.tags.promote import TagClaim, choose_claims, claims_of, evidence_of
@@ -150,7 +150,7 @@ def tag_states(
     host = host_of(results, root)
     states = []
     for tag, evidence in sorted(tags.items()):
-        elsewhere = disturbed(place, moves, tag)
+        elsewhere = moved_target(place, moves, tag)
         back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` overwrites that"
         moved = f"somebody else moved it to {elsewhere}; {back}" if elsewhere else None
         suspended_for = suspension(evidence)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.wording import many, percent
 from harness.evidence.files.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.files.run_files import Record
@@ -49,13 +49,13 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
 
 def _used(result: Result) -> str:
     devices = "; ".join(
-        f"rank {d.rank}: {shown(d.name)}{f' ({shown(d.gfx)})' if d.gfx else ''}" for d in result.devices
+        f"rank {d.rank}: {safe_text(d.name)}{f' ({safe_text(d.gfx)})' if d.gfx else ''}" for d in result.devices
     )
-    hip = f", HIP {shown(result.torch.hip)}" if result.torch.hip else ""
-    jax = f"jax {shown(result.jax_version)} beside " if result.jax_version else ""
+    hip = f", HIP {safe_text(result.torch.hip)}" if result.torch.hip else ""
+    jax = f"jax {safe_text(result.jax_version)} beside " if result.jax_version else ""
     return (
-        f"{jax}torch {shown(result.torch.version)}{hip}, strategy {shown(result.strategy)}, {devices}, {result.dtype}, "
-        f"{many(result.threads, 'thread')}"
+        f"{jax}torch {safe_text(result.torch.version)}{hip}, strategy {safe_text(result.strategy)}, {devices}, "
+        f"{result.dtype}, {many(result.threads, 'thread')}"
     )
 
 
@@ -84,7 +84,9 @@ def _memory(peaks: MemoryPeaks) -> str:
         "in use according to the driver": peaks.peak_driver_bytes,
     }
     said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
-    owners = [f"{shown(owner.name or 'pid')} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
+    owners = [
+        f"{safe_text(owner.name or 'pid')} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()
+    ]
     if peaks.fragmentation is not None:
         said.append(f"fragmentation {percent(peaks.fragmentation)}")
     return ", ".join(said) + (f" (held by {', '.join(owners)})" if owners else "")

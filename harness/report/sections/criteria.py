@@ -16,7 +16,7 @@ from harness.matrix.workloads import Workload
 
 CRITERIA = ("immediate", "full", "production")
 # Options that may differ, because they change how a result is computed and not which result.
-FREE = ("lookback", "strategy", "vpoc_path", "sdpa")
+MAY_DIFFER = ("lookback", "strategy", "vpoc_path", "sdpa")
 ReadRecord = Callable[[str], Record | None]
 
 
@@ -83,7 +83,7 @@ def _as_defined(workload: Workload, record: Record | None) -> bool:
     if record is None:
         return False
     options = record.intent.options
-    changed = {name: options.get(name, getattr(workload, name)) for name in FREE}
+    changed = {name: options.get(name, getattr(workload, name)) for name in MAY_DIFFER}
     if workload.strategy != "single" and changed["strategy"] == "single":
         return False
     asked = workload.model_copy(update={**changed, "backend": options.get("backend")})

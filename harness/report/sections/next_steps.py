@@ -120,7 +120,7 @@ def _towards_training(
     may_be_promoted = best.executor == "docker" and best.qualifies_for_promotion and not tagged
     more = towards_known_good(best, matrix, made_here)
     # A known-good cell that is the best of many may need more runs before it can be promoted.
-    if (best.tier != "known-good" or (may_be_promoted and not more.missing.nothing)) and not changed:
+    if (best.tier != "known-good" or (may_be_promoted and not more.missing.is_empty)) and not changed:
         work = work_words(intent, matrix, more.workload) if intent else ()
         takes = f"{more.missing.in_words}{more.why_more}"
         why = f"runs this cell until it is known-good: if nothing fails, after {takes}{_on_data(intent)}"

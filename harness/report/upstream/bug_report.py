@@ -51,7 +51,7 @@ COMPONENTS = {
 LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 NO_RESPONSE = "_No response_"
 # Classes of runs that were ended on purpose or by a limit, which is no bug of upstream.
-ENDED = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
+NOT_A_BUG = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
 # Said to be left out of every report, whatever a log holds.
 LEFT_OUT = "ids of the run, the machine and its boots, and lines of the kernel log that are not about GPUs or memory"
 NOT_SEEN = (
@@ -89,7 +89,7 @@ def _before(facts: BugFacts, upstream: Upstream) -> Iterator[str]:
     yield "A script in it was not tried in a clean container."
     if facts.fault in ("host", "program"):
         yield f"`{facts.class_}` is most often the {facts.fault}'s fault: post it only where you can rule that out."
-    if facts.class_ in ENDED:
+    if facts.class_ in NOT_A_BUG:
         yield f"`{facts.class_}`: {facts.what}. That is most often no bug of upstream."
     if not facts.on_gpu:
         yield "The run used no GPU: it says nothing about ROCm."

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.wording import many
 from harness.diagnosis.rules import load_signatures
 from harness.evidence.files.app_files import Result
@@ -99,9 +99,9 @@ def bug_facts(
     lines = explanation.lines if explanation else ()
     host = intent.host
     versions = (
-        ("torch", shown(result.torch.version) if result else f"{intent.torch or UNKNOWN} (declared)"),
+        ("torch", safe_text(result.torch.version) if result else f"{intent.torch or UNKNOWN} (declared)"),
         ("ROCm of the wheel", _rocm(intent, result)),
-        ("Python", shown(result.python) if result else intent.python or UNKNOWN),
+        ("Python", safe_text(result.python) if result else intent.python or UNKNOWN),
         *host_facts(host),
         ("run as", "container" if intent.executor == "docker" else "process"),
     )
@@ -180,7 +180,7 @@ def _result_of_another(results: Results, verdict: Verdict | None) -> Result | No
 
 def _rocm(intent: Intent, result: Result | None) -> str:
     if result and result.torch.hip:
-        return shown(result.torch.hip)
+        return safe_text(result.torch.hip)
     return f"{intent.rocm} (declared)" if intent.rocm else "none"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.environments.executors.job import Handle
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
@@ -50,17 +50,19 @@ class Collector:
     """Takes samples of the stacks of a run, and writes the evidence of its failure into the run folder.
 
     `work`: the work folder, to which the ranks write their stacks and positions.
-    `tells_stacks`: whether the processes can be asked for their stacks. A program of the user's own cannot, because a
-        signal may mean anything to it.
+    `can_dump_stacks`: whether the processes can be asked for their stacks. A program of the user's own cannot, because
+        a signal may mean anything to it.
     `on_gpus`: whether the run uses GPUs, so that notes on the host's GPUs concern it.
     `collected`: whether evidence of a failure was written.
     """
 
-    def __init__(self, folder: RunFolder, work: WorkFolder, root: Path, *, tells_stacks: bool, on_gpus: bool) -> None:
+    def __init__(
+        self, folder: RunFolder, work: WorkFolder, root: Path, *, can_dump_stacks: bool, on_gpus: bool
+    ) -> None:
         self._folder = folder
         self._work = work
         self._root = root
-        self._tells_stacks = tells_stacks
+        self._can_dump_stacks = can_dump_stacks
         self._on_gpus = on_gpus
         self._handle: Handle | None = None
         self._began = time.monotonic()
@@ -82,7 +84,7 @@ class Collector:
     def take_stacks(self) -> StackSample:
         """Take a sample of the stacks of the run's processes."""
         processes = look_at_processes(self._folder.path)
-        if self._tells_stacks:
+        if self._can_dump_stacks:
             return take_stacks(self._work, processes)
         # A program of the user's own has one rank only, and its processes do not name it.
         alone = tuple(replace(one, rank=0) for one in processes)
@@ -128,7 +130,7 @@ def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:
         RunFolder.INSPECTED: lambda: _container(scene),
     }
     until = time.monotonic() + SECONDS
-    looks = {file: Look(look) for file, look in parts.items()}
+    looks = {file: BackgroundCall(look) for file, look in parts.items()}
     contents: dict[str, object] = {}
     collected: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -156,7 +158,7 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
 
 
-def _notes(gpus: Look[Any]) -> tuple[str, ...]:
+def _notes(gpus: BackgroundCall[Any]) -> tuple[str, ...]:
     try:
         samples: Sequence[dict[str, Any]] = gpus.result(0)
     except Exception:

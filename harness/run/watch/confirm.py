@@ -13,7 +13,7 @@ BETWEEN_SAMPLES_SECONDS = SUSPECT_EARLIER_SECONDS
 # The same once a suspect is over its limit: on a loaded machine the sampling itself takes longer.
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
 # Pause between two calls of `on_stall`, and the shortest stall that is reported, in seconds.
-TELL_SECONDS = 1.0
+REPORT_STALL_SECONDS = 1.0
 # While its GPU computes, a program that gives no stacks may stall for this many times its limit.
 WHILE_COMPUTING = 3.0
 
@@ -86,13 +86,13 @@ class HangWatch:
         self._told = -math.inf
         self._computes = computes
 
-    def tell_of_stall(self, now: float) -> None:
+    def report_stall(self, now: float) -> None:
         """Call `on_stall` with the rank that advanced last, at most once a second, if it has stalled that long."""
-        if now - self._told < TELL_SECONDS:
+        if now - self._told < REPORT_STALL_SECONDS:
             return
         self._told = now
-        nearest = min(self.watchdog.at_work(now), key=lambda one: one.idle)
-        if nearest.idle >= TELL_SECONDS:
+        nearest = min(self.watchdog.unfinished_ranks(now), key=lambda one: one.idle)
+        if nearest.idle >= REPORT_STALL_SECONDS:
             self._on_stall(replace(nearest, limit=_whole_limit(nearest)) if self._computes else nearest)
 
     def find(self, now: float, catch_up: Callable[[], None]) -> Hang | None:

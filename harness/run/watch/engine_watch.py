@@ -51,5 +51,5 @@ class EngineWatch:
         elif self._silent:
             self._say(f"the Docker engine answers again after {self._silent:.0f} s, and the container runs on")
             if watchdog:
-                watchdog.forgive(self._silent)
+                watchdog.discount_unwatched(self._silent)
             self._silent = 0.0

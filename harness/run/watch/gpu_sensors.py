@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
 from harness.host.facts import GpuFacts
@@ -29,7 +29,7 @@ class SensorWatch:
     def __init__(self, folder: RunFolder, gpus: Iterable[GpuFacts], root: Path = Path("/")) -> None:
         self._folders = {gpu.index: place for gpu in gpus if (place := device_folder(gpu, root))}
         self._log = SensorLog(folder)
-        self._look: Look[tuple[GpuSensorSample, bool]] | None = None
+        self._look: BackgroundCall[tuple[GpuSensorSample, bool]] | None = None
         # When each sample was taken, on the monotonic clock, and whether a GPU computed.
         self._computed: deque[tuple[float, bool]] = deque(maxlen=MOST_REMEMBERED)
 
@@ -38,7 +38,7 @@ class SensorWatch:
         if not self._folders or (self._look and not self._look.done):
             return
         self._keep()
-        self._look = Look(self._sample)
+        self._look = BackgroundCall(self._sample)
 
     def computes(self, seconds: float) -> bool:
         """Return whether a GPU of the run computed in at least half of the samples of the last `seconds`."""

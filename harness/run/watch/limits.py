@@ -38,9 +38,9 @@ KNOWN_LIMITS: Mapping[Phase, float] = {
 # The same for the first step after a validation or a checkpoint, when new loader workers start.
 RESUME_LIMIT, KNOWN_RESUME_LIMIT = 300.0, 120.0
 # With this many completed runs, the lower floors apply.
-ENOUGH_RUNS = 5
+RUNS_FOR_KNOWN_LIMITS = 5
 # Most runs to learn from: the newest ones show best what this machine is like now.
-RUNS = 20
+MOST_RUNS = 20
 # A limit is this many times the longest stall that is known.
 FACTOR = 3.0
 # Steps of a run until it is known how even they are.
@@ -75,7 +75,7 @@ def limits_of(history: Sequence[Mapping[Wait, float]], device: Literal["cpu", "c
 
     Each limit is max(floor, 3 x the longest stall), in seconds; the floors are loose until five runs are known.
     """
-    enough = len(history) >= ENOUGH_RUNS
+    enough = len(history) >= RUNS_FOR_KNOWN_LIMITS
     floors: dict[Wait, float] = dict((KNOWN_LIMITS if enough else LIMITS).items())
     floors["resume"] = KNOWN_RESUME_LIMIT if enough else RESUME_LIMIT
     longest = {phase: max((run.get(phase, 0.0) for run in history), default=0.0) for phase in floors}
@@ -108,5 +108,5 @@ def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[s
         # Runs of other machines do not show how long a phase takes on this one.
         and not row.imported
     ]
-    records = (results.record(run_id) for run_id in same[-RUNS:])
+    records = (results.record(run_id) for run_id in same[-MOST_RUNS:])
     return [record.longest_stall for record in records if record and record.longest_stall]

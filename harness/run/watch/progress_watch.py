@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator, Mapping
 
+from harness.evidence.app_reports.accounting import Accounting
+from harness.evidence.app_reports.exposure import ExposureWatch
+from harness.evidence.app_reports.memory import MemoryHistory
+from harness.evidence.app_reports.program_progress import ProgramProgress
+from harness.evidence.app_reports.progress import ProgressReader
+from harness.evidence.app_reports.rank_account import SeenAt
 from harness.evidence.files.app_files import Progress
-from harness.evidence.reported.accounting import Accounting
-from harness.evidence.reported.exposure import ExposureWatch
-from harness.evidence.reported.memory import MemoryHistory
-from harness.evidence.reported.program_progress import ProgramProgress
-from harness.evidence.reported.progress import ProgressReader
-from harness.evidence.reported.rank_account import SeenAt
 from harness.run.watch.watchdog import Watchdog
 
 # Most reads at the end of a run, for lines that were not read in time: enough for some hours of eight ranks.

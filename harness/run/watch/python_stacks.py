@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.app_reports.python_stacks import CallStack, Frame, parse_stacks
+from harness.evidence.app_reports.step_position import Position, read_positions
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
-from harness.evidence.reported.python_stacks import CallStack, Frame, parse_stacks
-from harness.evidence.reported.step_position import Position, read_positions
 from harness.host.processes.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.reported.python_stacks import CallStack, Frame
-from harness.evidence.reported.step_position import Position
+from harness.evidence.app_reports.python_stacks import CallStack, Frame
+from harness.evidence.app_reports.step_position import Position
 from harness.host.processes.run_processes import STATES, RunProcess
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
 from harness.run.watch.watchdog import RankStall

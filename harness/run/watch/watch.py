@@ -12,14 +12,14 @@ from typing import Self
 
 from harness.base.interrupts import GRACE_SECONDS, pause, skippable
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
+from harness.evidence.app_reports.accounting import Accounting
+from harness.evidence.app_reports.program_progress import ProgramProgress
+from harness.evidence.app_reports.progress import ProgressReader
+from harness.evidence.app_reports.step_position import read_position
 from harness.evidence.files.app_files import Progress, Wait
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import MOST_RANKS, WorkFolder
 from harness.evidence.outcome.diagnoses import StoppedBy
-from harness.evidence.reported.accounting import Accounting
-from harness.evidence.reported.program_progress import ProgramProgress
-from harness.evidence.reported.progress import ProgressReader
-from harness.evidence.reported.step_position import read_position
 from harness.host.disk_use import DiskWatch
 from harness.host.file_systems import mount_in
 from harness.host.gpus.gpu_memory import GpuWatch
@@ -89,7 +89,7 @@ class Watch:
     Attributes:
         longest_stall: The longest time without an advance, by phase, in seconds.
         seconds: How long the processes ran that report progress.
-        idle: The rank that had advanced last when the run was interrupted.
+        stall_at_interrupt: The rank that had advanced last when the run was interrupted.
         survivors: Processes that were still there after those of the run had ended by themselves; they were then ended.
     """
 
@@ -115,7 +115,7 @@ class Watch:
         # Opened before the app began: no other folder is read, whatever the app makes of its own.
         self._work = work or folder.work
         self.progress = ProgressWatch(program or ProgressReader(self._work, ranks), ranks, accounting)
-        self._collector = Collector(folder, self._work, root, tells_stacks=program is None, on_gpus=gpus is not None)
+        self._collector = Collector(folder, self._work, root, can_dump_stacks=program is None, on_gpus=gpus is not None)
         self._computes = (sensors.computes if sensors else lambda _: False) if program else None
         self._gpus = gpus
         self._sensors = sensors
@@ -126,7 +126,7 @@ class Watch:
         self.stop_detail = ""
         self.longest_stall: dict[Wait, float] = {}
         self.seconds = 0.0
-        self.idle: RankStall | None = None
+        self.stall_at_interrupt: RankStall | None = None
         self.survivors: tuple[str, ...] = ()
 
     @property
@@ -230,7 +230,7 @@ class Watch:
             self._sample(now)
             self._engine.note_silence(handle, watchdog)
             if started.hangs:
-                started.hangs.tell_of_stall(now)
+                started.hangs.report_stall(now)
             if reason := self._reason_to_stop(started, now, limit):
                 self._stop(handle, *reason)
                 return now
@@ -238,7 +238,7 @@ class Watch:
             pause(POLL_SECONDS, partial(belongs_to_run, folder=self._folder))
             unseen = time.monotonic() - asleep
             if watchdog and unseen > UNSEEN_SECONDS:
-                watchdog.forgive(unseen)
+                watchdog.discount_unwatched(unseen)
         return time.monotonic()
 
     def _reason_to_stop(self, started: Started, now: float, limit: float) -> tuple[StoppedBy, str] | None:
@@ -306,9 +306,9 @@ class Watch:
             return ""
         # Lines are no longer passed to `observe`, which might raise another interruption in place of this one.
         deque(self.progress.new(hangs.watchdog, time.monotonic()), maxlen=0)
-        stalled = hangs.watchdog.at_work(time.monotonic())
-        self.idle = min(stalled, key=lambda one: one.idle)
-        idle = self.idle.idle
+        stalled = hangs.watchdog.unfinished_ranks(time.monotonic())
+        self.stall_at_interrupt = min(stalled, key=lambda one: one.idle)
+        idle = self.stall_at_interrupt.idle
         if idle <= STUCK_SECONDS or self.collected or started.handle.poll() is not None:
             return ""
         with skippable(f"no rank advanced for {idle:.0f} s: saving the stacks first; Ctrl-C once more skips that"):

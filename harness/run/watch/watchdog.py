@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from harness.evidence.app_reports.step_position import OUTSIDE, WAITING, Position
 from harness.evidence.files.app_files import Phase, Progress, Wait
-from harness.evidence.reported.step_position import OUTSIDE, WAITING, Position
 from harness.run.watch.limits import FACTOR, LIMITS, Limits
 
 # A rank is suspected this many seconds before its limit, so that there are two samples of its stacks at the limit.
@@ -102,7 +102,7 @@ class Watchdog:
             validated = line.phase == "validate" or (before.validated and not another_model)
             self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, steps, step, validated)
 
-    def forgive(self, seconds: float) -> None:
+    def discount_unwatched(self, seconds: float) -> None:
         """Shorten every stall by `seconds`, because the run could not be watched for that time."""
         self._ranks = {rank: replace(seen, since=seen.since + seconds) for rank, seen in self._ranks.items()}
 
@@ -131,7 +131,7 @@ class Watchdog:
         least = min((one.idle for one in self.late(now)), default=math.inf)
         return tuple(one for one in self._all_stalls(now) if one.idle > least / 2)
 
-    def at_work(self, now: float) -> tuple[RankStall, ...]:
+    def unfinished_ranks(self, now: float) -> tuple[RankStall, ...]:
         """Return every unfinished rank, with its time without an advance; all ranks once all have finished."""
         # The time is negative for a rank that advanced during a forgiven time.
         return tuple(one for one in self._all_stalls(now) if one.idle > -math.inf)
@@ -145,9 +145,9 @@ class Watchdog:
 
     def _since(self) -> Mapping[int, float]:
         """Return when each unfinished rank last advanced; once all have finished, since when they could have ended."""
-        at_work = {rank: seen.since for rank, seen in self._ranks.items() if seen.phase != "teardown"}
+        unfinished = {rank: seen.since for rank, seen in self._ranks.items() if seen.phase != "teardown"}
         last = max(seen.since for seen in self._ranks.values())
-        return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
+        return {rank: unfinished.get(rank, math.inf if unfinished else last) for rank in self._ranks}
 
     def _limit(self, number: int, rank: _Rank, idle: float) -> float:
         if (

@@ -58,17 +58,17 @@ class StageSearch:
 
     def next(self, seen: SeenRuns, time_left: float | None) -> StageRun | StageEnd:
         """Return the next run, or why there is none. `time_left` is in seconds; None without a budget."""
-        return _Look(self, seen, float("inf") if time_left is None else time_left).next()
+        return _Decision(self, seen, float("inf") if time_left is None else time_left).next()
 
     def end_early(self, seen: SeenRuns) -> StageEnd:
         """Return how a campaign ends early because one of its GPUs is lost."""
-        look = _Look(self, seen, float("inf"))
+        look = _Decision(self, seen, float("inf"))
         look.explore()
         return look.end("gpu-lost", look.contenders())
 
     def seconds_of_next(self, seen: SeenRuns) -> float | None:
         """Return the seconds of the next run with its stack's setup, whatever the budget; None if there is none."""
-        look = _Look(self, seen, float("inf"))
+        look = _Decision(self, seen, float("inf"))
         following = look.next()
         return look.cost(following) if isinstance(following, StageRun) else None
 
@@ -91,7 +91,7 @@ class StageSearch:
 
 
 @dataclass
-class _Look:
+class _Decision:
     """One look at the records, and the decision from it. `new_to`: the stages that a stack was the first to reach."""
 
     search: StageSearch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.command_words import agreed, own_words, with_option
+from harness.base.command_words import own_words, with_option, with_yes
 from harness.campaign.reboot import this_command
 
 OF_PROGRAM = ("--", "python", "train.py", "--yes", "--detach", "--budget", "3")
@@ -14,7 +14,7 @@ OF_PROGRAM = ("--", "python", "train.py", "--yes", "--detach", "--budget", "3")
 def test_the_words_of_a_program_stay_as_they_are() -> None:
     typed = ("run", "--detach", "--budget", "1m", "--app", ".", *OF_PROGRAM)
     assert own_words(typed) == (typed[:6], OF_PROGRAM)
-    assert agreed(typed, "--detach") == ("run", "--budget", "1m", "--app", ".", "--yes", *OF_PROGRAM)
+    assert with_yes(typed, "--detach") == ("run", "--budget", "1m", "--app", ".", "--yes", *OF_PROGRAM)
     longer = with_option(typed, "--budget", "15m")
     assert longer == ("run", "--detach", "--app", ".", "--budget", "15m", *OF_PROGRAM)
     assert with_option(("run", "--budget=1m"), "--budget", "15m") == ("run", "--budget", "15m")

@@ -6,23 +6,23 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base import time_limits
-from harness.base.time_limits import Look, coming_in_time
+from harness.base.time_limits import BackgroundCall, read_pieces_in_time
 
 
 def test_what_was_found_in_time_is_given() -> None:
-    assert Look(lambda: 5).result(5) == 5
+    assert BackgroundCall(lambda: 5).result(5) == 5
 
 
 def test_what_takes_longer_is_not_waited_for() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        Look(lambda: time.sleep(5)).result(0.2)
+        BackgroundCall(lambda: time.sleep(5)).result(0.2)
     assert time.monotonic() - began < 4.5
 
 
 def test_whether_it_is_done_can_be_asked() -> None:
     go_on = threading.Event()
-    look = Look(go_on.wait)
+    look = BackgroundCall(go_on.wait)
     assert not look.done
     go_on.set()
     assert look.result(5)
@@ -34,7 +34,7 @@ def test_an_error_comes_back() -> None:
         raise LookupError("nothing there")
 
     with pytest.raises(LookupError, match="nothing there"):
-        Look(broken).result(5)
+        BackgroundCall(broken).result(5)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
         came = 0
         try:
-            for _ in coming_in_time(read, 60):
+            for _ in read_pieces_in_time(read, 60):
                 came += 1
                 clock[0] += used_for
         except TimeoutError:

@@ -22,11 +22,11 @@ from harness.campaign import recovery
 from harness.campaign.recovery import recover
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_reports.exposure import exposure_of
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.records import Results
-from harness.evidence.reported.exposure import exposure_of
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts

@@ -20,7 +20,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from tests.harness.pretending import Listening
 
 CELL = "cpu-plain"

@@ -94,7 +94,7 @@ def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("harness.campaign.bench.plan.why_not", lambda *_, named: None)
-        patch.setattr("harness.campaign.bench.plan.unfit", lambda *_: "the app refuses it")
+        patch.setattr("harness.campaign.bench.plan.why_unfit", lambda *_: "the app refuses it")
         # No host changes that.
         assert str(typed(root, "run", "--yes").exception) == "no cell can run: the app refuses it"
     (root / "dev/kfd").unlink()

@@ -16,7 +16,7 @@ from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, EndDiagnosis, ResultDiagnosis
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 from harness.matrix.programs import Program
@@ -212,7 +212,7 @@ def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Ex
 def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanation]) -> None:
     """An explanation by the harness itself is never `unknown`. Exit and log show how a process died."""
     outcome_of = {diagnosis: name for name, diagnosis in ENDED_FROM_OUTSIDE.values()} | {"unhealthy-gpu": "host-fault"}
-    for diagnosis in {*get_args(OfEnding), *get_args(OfResult)} - {"app-error", "crash"}:
+    for diagnosis in {*get_args(EndDiagnosis), *get_args(ResultDiagnosis)} - {"app-error", "crash"}:
         exit_ = Exit(-9, out_of_memory=True) if diagnosis == "out-of-memory" else Exit(1)
         found = explain({}, exit_, outcome=outcome_of.get(diagnosis, "failed"), diagnosis=diagnosis)
         assert found.class_ != "unknown", f"{diagnosis}: needs a rule for `where: exit`, or to be one of OfResult"

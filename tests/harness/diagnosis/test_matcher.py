@@ -12,7 +12,7 @@ from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.lines import BLOCK
 from harness.diagnosis.patterns import kind_of
 from harness.diagnosis.rules import Signature, load_signatures
-from harness.diagnosis.scan import IN_A_LOG, worth_reading
+from harness.diagnosis.scan import IN_A_LOG, sieve_of
 
 Noise = Callable[[int, int], list[str]]
 PATTERNS = [(one, pattern) for one in load_signatures().signatures for pattern in one.expressions]
@@ -29,8 +29,8 @@ ORDINARY = [
 @pytest.mark.parametrize("line", ORDINARY)
 def test_lines_of_a_training_are_passed_over(line: str) -> None:
     block = "\n".join(line.format(n % 10, n) for n in range(2000))
-    assert not worth_reading()(block)
-    assert worth_reading()(f"{block}\n{line.format(1, 2)}, loss nan\n")
+    assert not sieve_of()(block)
+    assert sieve_of()(f"{block}\n{line.format(1, 2)}, loss nan\n")
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_lines_of_a_training_are_passed_over(line: str) -> None:
 )
 def test_what_is_written_before_a_line_hides_nothing(before: str) -> None:
     for line in ("KeyError: 'lr'", "Aborted (core dumped)"):
-        assert worth_reading()(f"epoch 1\n{before}{line}\nepoch 2")
+        assert sieve_of()(f"epoch 1\n{before}{line}\nepoch 2")
 
 
 def test_every_excerpt_is_read(excerpts: list[Any]) -> None:
     for excerpt in excerpts:
         where = ("kernel",) if excerpt.kernel else IN_A_LOG
         if excerpt.rule:
-            assert worth_reading(where)("\n".join(excerpt.lines)), excerpt
+            assert sieve_of(where)("\n".join(excerpt.lines)), excerpt
 
 
 @given(st.data(), st.sampled_from(PATTERNS))

@@ -5,7 +5,7 @@ import re
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.matcher import Matcher
 from harness.diagnosis.rules import load_signatures
-from harness.diagnosis.scan import MOST_PROCESSES, RECOVERY_LINES, TAIL_LINES, Found, _Scan, scan
+from harness.diagnosis.scan import MOST_PROCESSES, RECOVERY_LINES, TAIL_LINES, ScanResult, _Scan, scan
 
 BLAS = "bgemm_internal_cublaslt error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul"
 RECOVERED = "Will attempt to recover by calling cublas instead."
@@ -14,7 +14,7 @@ ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 TRACEBACK = ["Traceback (most recent call last):", '  File "/home/me/train.py", line 3, in <module>']
 
 
-def found(*lines: str) -> Found:
+def found(*lines: str) -> ScanResult:
     return scan(as_lines(lines, "x"))
 
 

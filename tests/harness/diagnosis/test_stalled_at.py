@@ -9,8 +9,8 @@ import pytest
 
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.stalled_at import classify, main_stacks, stuck_at
+from harness.evidence.app_reports.python_stacks import parse_stacks
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.python_stacks import parse_stacks
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OUTER = ["vpoc/training/loop.py step", "vpoc/commands/train.py train", "/opt/venv/bin/vpoc <module>"]

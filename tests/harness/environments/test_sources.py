@@ -11,7 +11,7 @@ from harness.base import certificates
 from harness.base.errors import UserError
 from harness.environments.python import packages, pins, source_packages, wheelhouse
 from harness.environments.python.wheelhouse import fetch, installable, locked_versions, read_lock, requirement
-from harness.matrix.programs import Program, Taken
+from harness.matrix.programs import Program, ProgramCopy
 from harness.matrix.stacks import Stack
 from harness.rehearsal.stand_in_index import StandIn
 from tests.harness.stand_in_index import private_authority, served, write_mirror
@@ -74,7 +74,7 @@ def test_what_is_built_against_torch_comes_from_where_the_stacks_torch_does(
 ) -> None:
     monkeypatch.setattr(packages, "PROGRAMS", tmp_path / "programs")
     stack = make_stack("rocm6.3", "6.3", "2.9.1")
-    taken = Taken(folder="copy", version="1", requirements=("torchvision", "click"))
+    taken = ProgramCopy(folder="copy", version="1", requirements=("torchvision", "click"))
     program = Program(command=("x",), source="code", requirements="requirements.txt", taken=taken)
     folder = packages.ensure_packages(program, stack, None)
     assert folder is not None

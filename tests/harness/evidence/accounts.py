@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from harness.evidence.app_reports.accounting import Accounting
+from harness.evidence.app_reports.rank_account import NEVER_LATE, AskedWork, SeenAt
 from harness.evidence.files.app_files import Phase, Progress, Result
-from harness.evidence.reported.accounting import Accounting
-from harness.evidence.reported.rank_account import NEVER_LATE, AskedWork, SeenAt
 
 NONCE = "0123456789abcdef" * 2
 MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from harness.base.errors import NoSpaceError, UserError
 from harness.evidence import records
+from harness.evidence.app_reports.python_stacks import parse_stacks
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.run_folder import RunFolder
@@ -26,7 +27,6 @@ from harness.evidence.host_state import state_of
 from harness.evidence.index import NAMES, Index
 from harness.evidence.index_file import index_file
 from harness.evidence.records import Results, new_run_id
-from harness.evidence.reported.python_stacks import parse_stacks
 from harness.evidence.row import Row, family_of_intent
 from tests.harness.report.synthetic import EXPLANATION
 

@@ -32,7 +32,7 @@ from harness.faults.external import (
 from harness.faults.kinds import WORKLOAD
 from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ def test_a_transfer_ends_where_the_disk_of_images_is_nearly_full(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=next(left)))
     here = engine.Engine("unix:///x", None)
     vars(here)["folder"] = tmp_path
-    pieces = here.roomy([b"1", b"2"], "pulling it")
+    pieces = here.while_disk_has_room([b"1", b"2"], "pulling it")
     assert next(pieces) == b"1"
     with pytest.raises(NoSpaceError, match=r"pulling it: .*: only 1.1 GB are left; free"):
         next(pieces)

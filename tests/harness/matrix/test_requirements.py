@@ -3,12 +3,12 @@
 import pytest
 
 from harness.matrix.cells import Matrix
-from harness.matrix.programs import Program, Taken
+from harness.matrix.programs import Program, ProgramCopy
 from harness.matrix.requirements import contradiction
 
 
 def program(*lines: str) -> Program:
-    taken = Taken(folder="copy", version="1", requirements=lines)
+    taken = ProgramCopy(folder="copy", version="1", requirements=lines)
     return Program(command=("x",), source="code", requirements="requirements.txt", taken=taken)
 
 

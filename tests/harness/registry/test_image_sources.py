@@ -92,7 +92,7 @@ def test_a_node_loads_an_image_from_a_folder_whatever_its_engine_calls_it(tmp_pa
     (tmp_path / "tmp").chmod(0o777)
     wanted = NodeImage(id=config, ids=(config, manifest), labels={}, archive=str(tmp_path), remedy="")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_images, "_NoPatience", lambda **_: SimpleNamespace(load_image=load_image))
+        patch.setattr(node_images, "_BoundedClient", lambda **_: SimpleNamespace(load_image=load_image))
         assert bring_image(engine, wanted, saved_archive, print, tmp_path).id == manifest
     assert given
 

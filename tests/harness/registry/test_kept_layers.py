@@ -10,7 +10,7 @@ import pytest
 
 from harness.base import time_limits
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
-from harness.registry import patience
+from harness.registry import retries
 from harness.registry.kept_layers import ABANDONED_SECONDS, PARTIAL, KeptLayers
 from harness.registry.oci import digest_of
 from tests.harness.fake_registry import FakeRegistry
@@ -66,7 +66,7 @@ def test_a_registry_goes_on_where_it_was_asked_to(registry: FakeRegistry, tmp_pa
 def test_one_that_goes_on_elsewhere_damages_nothing(
     registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PAUSES", ())
+    monkeypatch.setattr(retries, "PAUSES", ())
     partial = tmp_path / f"{NAME}{PARTIAL}"
     partial.write_bytes(CONTENT[:1000])
     registry.begins_at = 999
@@ -79,7 +79,7 @@ def test_one_that_sends_in_drops_is_abandoned(
     registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=count(0, 1e9).__next__))
-    monkeypatch.setattr(patience, "PAUSES", ())
+    monkeypatch.setattr(retries, "PAUSES", ())
     with pytest.raises(NoAnswerError, match="fewer than 1000 bytes a second"):
         kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
 

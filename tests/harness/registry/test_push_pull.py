@@ -36,7 +36,9 @@ def test_a_registry_that_keeps_the_engine_waiting_for_a_name_is_not_waited_for(
     monkeypatch.setattr(push_pull, "find", lambda *_: object())
     monkeypatch.setattr(push_pull, "NAME_SECONDS", 0.1)
     api = SimpleNamespace(pull=lambda *_, **__: iter(over.wait, False))
-    engine: Any = SimpleNamespace(patient=SimpleNamespace(api=api), roomy=lambda events, _: events)
+    engine: Any = SimpleNamespace(
+        client_without_timeout=SimpleNamespace(api=api), while_disk_has_room=lambda events, _: events
+    )
     with pytest.raises(NoAnswerError, match="keeps the engine waiting"):
         push_pull._bring(engine, "r/vpoc", DIGEST, "pulling it", lambda _: None)
     over.set()

@@ -7,13 +7,13 @@ import pytest
 from harness.matrix.cells import Matrix
 from harness.rehearsal.rehearse import one_of_each_source
 from harness.rehearsal.source_places import open_pins, other_packages, source_place
-from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, Place, project_of
+from harness.rehearsal.stand_in_index import FORBIDDEN, MISSING, SourceContent, project_of
 
 PACKAGES = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-device-gfx1100"}
 AMD = {"torch", "triton", "amd-torch-device-gfx1100", *PACKAGES}
 
 
-def place(matrix: Matrix, source: str, folder: Path) -> Place:
+def place(matrix: Matrix, source: str, folder: Path) -> SourceContent:
     stack = next(one for one in one_of_each_source(matrix, "default") if one.source == source)
     return source_place(stack, stack.python, None, folder)
 

@@ -10,13 +10,12 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import HealthStep
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.gpus.health_log import LOCKED, append_steps, read_steps, unhealthy_gpus
+from harness.evidence.gpus.health_log import LOCK_HELD_DETAIL, append_steps, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.gpus.gpu_reset import Reset
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
-from harness.run.asked import Run
 from harness.run.gpu_health import (
     Checkup,
     after_completion,
@@ -28,6 +27,7 @@ from harness.run.gpu_health import (
 from harness.run.gpu_probe import Probed
 from harness.run.gpu_readiness import SERVES_SECONDS, before_run
 from harness.run.gpu_recovery import Actions
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
@@ -103,9 +103,9 @@ def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkey
 def test_a_probe_serves_no_run_but_the_next(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     after_completion(acting(checkup, WELL, WELL), time.time())
-    assert before_run(acting(checkup)).unfit is None
+    assert before_run(acting(checkup)).why_unfit is None
     # That run began, and nobody knows what became of it: its harness was killed.
-    assert (before_run(acting(checkup, UNHEALTHY, WELL)).unfit or "").startswith(
+    assert (before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit or "").startswith(
         "not begun, on an unhealthy GPU: GPU 0"
     )
 
@@ -116,10 +116,10 @@ def test_a_stack_that_never_worked_begins_only_where_nothing_ran_since_a_probe_t
     append_steps(checkup.results, [make_step(environment="another"), make_step(environment="another", gpu=1)])
     began = make_step(environment="another", when="before-run", check="memory", good=None)
     append_steps(checkup.results, [began])
-    unfit = before_run(acting(checkup, UNHEALTHY, WELL)).unfit or ""
+    unfit = before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit or ""
     assert unfit.startswith("not begun, as its stack's probe never passed on it and fails, and no probe followed")
     append_steps(checkup.results, [make_step(environment="another")])
-    assert before_run(acting(checkup, UNHEALTHY, WELL)).unfit is None
+    assert before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit is None
 
 
 def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
@@ -127,16 +127,16 @@ def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
 ) -> None:
     no_answer = Probed(None, "the probe could not be started: no such file or directory")
     for failed in (UNHEALTHY, no_answer):
-        assert (before_run(acting(checkup, failed, WELL)).unfit or "").startswith("not begun, as no stack's probe")
+        assert (before_run(acting(checkup, failed, WELL)).why_unfit or "").startswith("not begun, as no stack's probe")
     # What fails before it asks anything of a GPU is the stack's own fault, wherever it is.
     lost = Probed(None, "import failed: no module named torch", of_environment=True)
-    assert before_run(acting(checkup, lost, lost)).unfit is None
+    assert before_run(acting(checkup, lost, lost)).why_unfit is None
     # Another boot says nothing.
     append_steps(checkup.results, [make_step(environment="another", boot_id="an earlier one")])
-    assert before_run(acting(checkup, UNHEALTHY, WELL)).unfit is not None
+    assert before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit is not None
     append_steps(checkup.results, [make_step(environment="another")])
     ready = before_run(acting(checkup, UNHEALTHY, WELL))
-    assert ready.unfit is None
+    assert ready.why_unfit is None
     assert (ready.no_kernels or "").startswith(
         "no kernels for this card: its probe fails where another stack's passed since the boot: GPU 0: device hung"
     )
@@ -302,7 +302,7 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
     assert unfit.endswith("GPU 1: the probe did not end in 540 s; it cannot be killed")
     # It may hold the locks of all of them for ever.
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {
-        0: LOCKED,
+        0: LOCK_HELD_DETAIL,
         1: "the probe did not end in 540 s; it cannot be killed",
     }
 

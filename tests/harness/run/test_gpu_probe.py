@@ -19,8 +19,8 @@ from harness.host.facts import HostFacts
 from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
-from harness.run.asked import Run
 from harness.run.gpu_probe import PROBE_CHECKS, Probed, probe_gpu, read_answer
+from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 from tests.harness.gpu_tree import a_gpu
 

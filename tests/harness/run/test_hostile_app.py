@@ -21,7 +21,7 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.of_runs.details import detail_of
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from tests.harness.base.hostile import TRICKS
 
@@ -216,18 +216,18 @@ LINE = {
 @pytest.mark.parametrize(
     "place",
     [
-        "harness.evidence.reported.progress.parse_lines",
+        "harness.evidence.app_reports.progress.parse_lines",
         "harness.evidence.files.work_folder.WorkFolder.progress",
-        "harness.evidence.reported.accounting.Accounting.saw",
-        "harness.evidence.reported.accounting.Accounting.close",
-        "harness.evidence.reported.memory.MemoryHistory.saw",
-        "harness.evidence.reported.memory.MemoryUse.of",
-        "harness.evidence.reported.exposure.ExposureWatch.saw",
+        "harness.evidence.app_reports.accounting.Accounting.saw",
+        "harness.evidence.app_reports.accounting.Accounting.close",
+        "harness.evidence.app_reports.memory.MemoryHistory.saw",
+        "harness.evidence.app_reports.memory.MemoryUse.of",
+        "harness.evidence.app_reports.exposure.ExposureWatch.saw",
         "harness.run.watch.watchdog.Watchdog.saw",
         "harness.run.verify.verify",
         "harness.run.verify.keep",
         "harness.run.conclude.decide",
-        "harness.run.write_record.name_survivors",
+        "harness.run.write_record.survivors_in_words",
     ],
 )
 def test_whatever_cannot_make_sense_of_it_the_run_has_its_record(
@@ -327,7 +327,7 @@ def test_of_a_run_whose_record_cannot_be_made_no_checkpoint_counts(
     def fail(*_: object) -> None:
         raise OverflowError("int too large to convert to float")
 
-    monkeypatch.setattr("harness.run.write_record.name_survivors", fail)
+    monkeypatch.setattr("harness.run.write_record.survivors_in_words", fail)
     assert attack("sys.exit(1)").steps_accounted == ()
 
 

@@ -14,17 +14,17 @@ from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.python import programs
 from harness.environments.python.programs import take_program
+from harness.evidence.app_reports import program_progress
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.evidence.reported import program_progress
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
 from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 
 STEPS = r"step (?P<step>\d+)/(?P<total>\d+) loss (?P<loss>\S+)"

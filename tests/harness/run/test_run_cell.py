@@ -33,8 +33,8 @@ from harness.host.gpus import amdgpu
 from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
-from harness.run.asked import Run
 from harness.run.gpu_probe import PROBE_CHECKS, Probed
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.spec import resolve_run
 from harness.run.watch.watch import Observer

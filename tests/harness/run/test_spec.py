@@ -12,14 +12,14 @@ from harness.base.contract import CONTRACT
 from harness.environments.environment import FORMER_OPTIONS, Environment, app_hash, image_environment
 from harness.environments.executors.container import DeviceNode
 from harness.environments.verifier import NO_VERIFIER, Verifier
+from harness.evidence.app_reports.accounting import asked_of
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.accounting import asked_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workloads import SyntheticData, Workload
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 
 

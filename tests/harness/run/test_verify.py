@@ -29,7 +29,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.rehearsal import stand_in_app
 from harness.run import verify
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch

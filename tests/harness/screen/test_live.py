@@ -134,11 +134,11 @@ def test_the_bar_does_not_jump_where_a_training_is_validated() -> None:
 def test_a_stall_is_reported_with_its_limit_while_it_lasts() -> None:
     still = Stall(75.0, "step", 180.0, NOW)
     assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
-        shown(Scene(NOW, currents=(a_run(still=still),)))
+        shown(Scene(NOW, currents=(a_run(stall=still),)))
     )
     for over in (replace(still, at=NOW - 60), replace(still, seconds=2.0)):
-        assert "no progress" not in " ".join(shown(Scene(NOW, currents=(a_run(still=over),))))
-    assert a_run(still=still).advanced(a_line(done=31)).still is None
+        assert "no progress" not in " ".join(shown(Scene(NOW, currents=(a_run(stall=over),))))
+    assert a_run(stall=still).advanced(a_line(done=31)).stall is None
 
 
 @pytest.mark.parametrize("width", [200, 120, 100, 80, 60, 40])
@@ -218,7 +218,7 @@ def campaign(
         display.started(PlannedRun(cell, 2), 1, 2)
         display.progress(a_line(wall=time.time()))
         for seconds in (5.0, 61.0, 62.0):
-            display.still(RankStall(0, "step", 30, seconds, 180.0))
+            display.stalled(RankStall(0, "step", 30, seconds, 180.0))
         if console.is_terminal:
             wait_for(console, "no progress for 62 s")
         display.finished(record)
@@ -311,7 +311,7 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
         monkeypatch.setattr(screen_display, "time", SimpleNamespace(**clock))
         wait_for(console, " fetching torch: 20 of 300 MB: 22 min so far")
         monkeypatch.undo()
-        display.moment("checking bars.csv")
+        display.short_step("checking bars.csv")
         display.started(PlannedRun(cell, 2), 2, 2)
     assert noted == ["", "preparing cpu", "fetching torch", "checking bars.csv", ""]
     assert printed(console).count(" fetching torch\n") == 1

@@ -91,8 +91,8 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     [current] = scene.currents
     assert current.label == "cpu-plain (run 2), quick"
     assert {rank: line.done for rank, line in current.lines.items()} == {0: 30, 1: 30}
-    assert current.still is not None
-    assert 19 < current.still.seconds < 300
+    assert current.stall is not None
+    assert 19 < current.stall.seconds < 300
     [square] = scene.squares
     assert (square.cell, square.passes, square.runs, square.tier) == ("cpu-plain", 1, 1, "seen")
     # Steps that go on beside it are not taken for it.
@@ -166,7 +166,7 @@ def test_a_run_that_is_being_checked_is_not_stalled(
     assert seen.scene(seen.look(), time.time()).currents[0].doing == ""
     (results.run_folder("now") / "work" / "result.json").write_text("{}")
     [current] = seen.scene(seen.look(), time.time()).currents
-    assert (current.doing, current.still) == ("checking the trained model", None)
+    assert (current.doing, current.stall) == ("checking the trained model", None)
 
 
 def campaign(results: Results, **more: object) -> Path:

@@ -11,7 +11,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Verdicts
-from harness.search.compare import CellComparison, compare, told_apart
+from harness.search.compare import CellComparison, compare, detectable_rate
 from harness.search.sequential import BinomialCount
 
 
@@ -39,7 +39,7 @@ def test_a_difference_is_shown_by_fishers_test(verdict: Callable[..., Verdict]) 
     assert not few.differ
     assert few.told_apart is None
     enough = BinomialCount(20, 20)
-    told = percent(told_apart(enough, enough) or 0)
+    told = percent(detectable_rate(enough, enough) or 0)
     assert few.conclusion.endswith(f"; 20 runs of each tell {told} from 100 %, where only two are compared")
 
 
@@ -66,7 +66,7 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
     assert compared["d"].adjusted == pytest.approx(3 * compared["d"].p_value)
     assert compared["d"].differ
     assert compared["c"].adjusted == 1.0
-    rate = told_apart(BinomialCount(20, 20), BinomialCount(19, 20), 3) or 0
+    rate = detectable_rate(BinomialCount(20, 20), BinomialCount(19, 20), 3) or 0
     assert compared["c"].conclusion.endswith(
         f"; a pass rate of {percent(rate)} would have been told from that of the better with probability .8"
     )
@@ -75,7 +75,7 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
 @pytest.mark.parametrize(("runs", "others", "comparisons"), [(10, 10, 1), (14, 14, 1), (20, 8, 1), (14, 14, 3)])
 def test_the_power_is_that_of_the_very_test(runs: int, others: int, comparisons: int) -> None:
     """Against every possible outcome, weighed by its probability."""
-    rate = told_apart(BinomialCount(runs, runs), BinomialCount(0, others), comparisons)
+    rate = detectable_rate(BinomialCount(runs, runs), BinomialCount(0, others), comparisons)
     assert rate is not None
 
     def power(rate: float) -> float:
@@ -88,9 +88,9 @@ def test_the_power_is_that_of_the_very_test(runs: int, others: int, comparisons:
 
 @pytest.mark.slow
 def test_more_runs_tell_more_apart() -> None:
-    rates = [told_apart(BinomialCount(n, n), BinomialCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
+    rates = [detectable_rate(BinomialCount(n, n), BinomialCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
     assert rates == sorted(rates)
     assert rates[-1] > 0.85
-    assert told_apart(BinomialCount(30, 40), BinomialCount(28, 40)) == told_apart(
+    assert detectable_rate(BinomialCount(30, 40), BinomialCount(28, 40)) == detectable_rate(
         BinomialCount(28, 40), BinomialCount(30, 40)
     )

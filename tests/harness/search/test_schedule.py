@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.diagnosis.rules import load_signatures
-from harness.evidence.outcome.diagnoses import OfEnding, OfResult
+from harness.evidence.outcome.diagnoses import EndDiagnosis, ResultDiagnosis
 from harness.evidence.verdicts.rates import lower_bound, runs_to_show
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.goal import Goal
@@ -293,7 +293,7 @@ def test_a_cell_that_is_short_of_hours_is_not_undecided_for_its_many_runs() -> N
 
 
 def test_faults_of_a_stack_or_preset_are_classes_or_diagnoses_that_there_are() -> None:
-    known = {*load_signatures().classes, *get_args(OfEnding), *get_args(OfResult)}
+    known = {*load_signatures().classes, *get_args(EndDiagnosis), *get_args(ResultDiagnosis)}
     assert sorted((OF_THE_STACK | OF_THE_PRESET) - known) == []
 
 
@@ -303,6 +303,6 @@ def test_of_every_diagnosis_it_is_said_whether_another_preset_may_help() -> None
     may_help |= {"memory-limit", "model-damaged", "model-does-not-load", "no-progress", "no-result", "not-begun"}
     may_help |= {"not-finite", "out-of-memory", "refused", "time-limit", "unhealthy-gpu", "unkillable"}
     may_help |= {"verification-failed", "work-folder", "wrong-data", "wrong-result", "wrong-workload"}
-    diagnoses = {*get_args(OfEnding), *get_args(OfResult)}
+    diagnoses = {*get_args(EndDiagnosis), *get_args(ResultDiagnosis)}
     assert diagnoses == may_help | (OF_THE_STACK & diagnoses)
     assert not may_help & OF_THE_STACK

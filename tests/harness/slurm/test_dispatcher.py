@@ -44,16 +44,16 @@ def test_a_node_is_asked_for_a_record_once_at_a_time_and_only_where_it_may_be(
     sinfo(program, n1="idle none", n2="idle none")
     squeue(program)
     program("sbatch", "echo 7")
-    assert dispatcher.close(intent, over, asks=False) == "left-none"
-    assert dispatcher.close(intent, over, asks=True) == "asked"
+    assert dispatcher.request_record(intent, over, asks=False) == "left-none"
+    assert dispatcher.request_record(intent, over, asks=True) == "asked"
     squeue(program, "7|PENDING||None|r1.close")
     dispatcher.look()
-    assert dispatcher.close(intent, over, asks=True) == "under-way"
+    assert dispatcher.request_record(intent, over, asks=True) == "under-way"
     squeue(program, "7|FAILED|n1|NonZeroExitCode|r1.close")
     dispatcher.look()
-    assert dispatcher.close(intent, over, asks=False) == "left-none"
+    assert dispatcher.request_record(intent, over, asks=False) == "left-none"
     sinfo(program, n1="down* Not responding", n2="idle none")
-    assert dispatcher.close(intent, over, asks=True) == "gone"
+    assert dispatcher.request_record(intent, over, asks=True) == "gone"
 
 
 def test_what_is_submitted_is_nowhere_that_others_may_write(
@@ -66,17 +66,17 @@ def test_what_is_submitted_is_nowhere_that_others_may_write(
     sinfo(program, n1="idle none")
     asked = f'/usr/bin/stat -c %a "${{2%/*}}" >{tmp_path}/mode; /bin/cat "$2" >{tmp_path}/script; echo 7'
     program("sbatch", asked)
-    assert dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True) == "asked"
+    assert dispatcher.request_record(make_intent("r1", scheduled=ON_N1), None, asks=True) == "asked"
     assert (tmp_path / "mode").read_text() == "700\n"
     assert (tmp_path / "script").read_text() == (tmp_path / "results" / "slurm" / "r1.close.sh").read_text()
     (tmp_path / "results" / "slurm").rename(tmp_path / "elsewhere")
     (tmp_path / "results" / "slurm").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"results/slurm: is a link, .*; remove it"):
-        dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True)
+        dispatcher.request_record(make_intent("r1", scheduled=ON_N1), None, asks=True)
     (tmp_path / "results" / "slurm").unlink()
     monkeypatch.setattr("tempfile.TemporaryDirectory", lambda: nullcontext("/proc"))
     with pytest.raises(UserError, match=r"^/proc/r1\.close\.sh: cannot be written"):
-        dispatcher.close(make_intent("r1", scheduled=ON_N1), None, asks=True)
+        dispatcher.request_record(make_intent("r1", scheduled=ON_N1), None, asks=True)
 
 
 def test_a_node_that_a_run_names_is_a_name() -> None:
@@ -90,13 +90,13 @@ def test_nodes_that_take_no_jobs_are_named_with_why_but_not_those_that_are_avoid
     dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent]
 ) -> None:
     sinfo(program, n1="drain Prolog error", n2="alloc none", n3="down none")
-    assert dispatcher.away() == {"n1": "drain (Prolog error)"}
+    assert dispatcher.unavailable_nodes() == {"n1": "drain (Prolog error)"}
     sinfo(program, n2="idle none")
-    assert dispatcher.away() == {"n1": "not in the partition"}
+    assert dispatcher.unavailable_nodes() == {"n1": "not in the partition"}
     assert dispatcher.avoid(make_intent("r1", scheduled=ON_N1), [])
-    assert dispatcher.away() == {}
+    assert dispatcher.unavailable_nodes() == {}
     program("sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert dispatcher.away() is None
+    assert dispatcher.unavailable_nodes() is None
 
 
 def test_jobs_that_wait_are_kept_from_a_node_that_begins_no_runs(

@@ -15,7 +15,7 @@ from harness.evidence.files.run_files import Explanation, HealthStep, Record
 from harness.evidence.files.work_folder import hand_over, steps_done
 from harness.evidence.gpus.health_log import append_steps
 from harness.matrix.cells import Cell
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE

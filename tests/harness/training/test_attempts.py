@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from harness.evidence.outcome.diagnoses import OfEnding, OfResult
+from harness.evidence.outcome.diagnoses import EndDiagnosis, ResultDiagnosis
 from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
 from harness.training.state import new_state
 
@@ -54,7 +54,7 @@ def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -
     resumed_from = {"injected-fault", "memory-grows", "memory-limit", "missing-arch", "no-result", "not-begun"}
     resumed_from |= {"app-error", "crash", "disk-limit", "no-progress", "not-finite", "not-started", "out-of-memory"}
     resumed_from |= {"refused", "unhealthy-gpu", "time-limit", "unkillable"}
-    assert sorted([*get_args(OfEnding), *get_args(OfResult)]) == sorted([*WRONG, *resumed_from])
+    assert sorted([*get_args(EndDiagnosis), *get_args(ResultDiagnosis)]) == sorted([*WRONG, *resumed_from])
 
 
 def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.own_program import publish_program
 from harness.training.state import new_state

@@ -12,7 +12,7 @@ from harness.environments.executors.container import Container
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 from harness.training.state import StateFile, new_state
 from tests.harness.training import scripted_attempts

@@ -12,7 +12,7 @@ from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.run.asked import Run
+from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.training.state import new_state
 from tests.harness.training.scripted_attempts import DONE, GPU_CELL, MakePlace, Probes, Script, resumed_at

@@ -32,7 +32,7 @@ MOST = 0.5
 
 
 @dataclass(frozen=True)
-class Starts:
+class BarStarts:
     """Starts of bars in seconds since 1970 UTC, the zone and side of the stamps they come from, and their step."""
 
     ts: Ints
@@ -49,7 +49,7 @@ def starts(
     zone: str | None,
     side: str | None,
     documented: str | None,
-) -> Starts:
+) -> BarStarts:
     """Return when the bars with these stamps begin. `where` returns the place of a row for messages.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
@@ -70,7 +70,7 @@ def starts(
     if found[1] == "end" and len(unique) < 2:
         raise UserError(f"{path}: one bar does not show how long it is, so its start is not known; give more bars")
     ts = stamps.seconds if stamps.utc else _all_to_utc(stamps.seconds, found[0], where)
-    return Starts(_begins(ts, step, found[1]), found[0], found[1], step)
+    return BarStarts(_begins(ts, step, found[1]), found[0], found[1], step)
 
 
 def has_break(utc: Ints, step: int = 60) -> bool:

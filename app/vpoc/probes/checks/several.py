@@ -18,7 +18,7 @@ from vpoc.probes.check import WRONG_RESULT
 from vpoc.probes.numbers import require_close, require_equal
 from vpoc.probes.site import Answer, Call, Site, Skipped, WrongResultError
 from vpoc.ranks.launch import Ranks
-from vpoc.training.strategies.distributed import join, part
+from vpoc.training.strategies.distributed import join, leave
 
 MESSAGE_BYTES = (4 << 10, 1 << 20, 64 << 20)
 """Message sizes in bytes."""
@@ -117,7 +117,7 @@ def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
             dist.all_reduce(values)
             require_equal(values, wanted, f"sum of {size} bytes on rank {rank}")
     site.at("leaving")
-    part(device)
+    leave(device)
     return "sums exact"
 
 

@@ -93,7 +93,7 @@ class SampleFile:
             raise from_os_error(error, folder) from error
         # The row source is no longer needed, and it is large.
         self._rows = None
-        _give_back()
+        _trim_heap()
 
     def split(self, window: int) -> Split:
         """Return the same as `vpoc.training.inputs.samples.split`."""
@@ -122,7 +122,7 @@ def _columns(folder: Path, kinds: Iterable[str]) -> Iterator[dict[str, IO[bytes]
         yield {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in kinds}
 
 
-def _give_back() -> None:
+def _trim_heap() -> None:
     """Return freed small blocks to the system, because the C library keeps them, the more the longer the file was."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -52,7 +52,7 @@ def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: flo
         raise UserError(f"rank {ranks.rank} could not join the {ranks.world} ranks: {line}", exit_code=1) from error
 
 
-def part(device: torch.device) -> None:
+def leave(device: torch.device) -> None:
     """Leave the other ranks, once all are ready to leave."""
     # A rank that leaves while others still communicate can be aborted by its own threads.
     # NCCL alone takes a device, and guesses one if none is given.

@@ -10,7 +10,7 @@ from torch.distributed import run as launcher
 from vpoc.commands.train import train_command
 from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies import distributed
-from vpoc.training.strategies.distributed import join, part
+from vpoc.training.strategies.distributed import join, leave
 
 GPU = torch.device("cuda", 1)
 RANKS = Ranks(1, 2, 1, 2, rendezvous="/nowhere")
@@ -54,7 +54,7 @@ def test_gloo_takes_no_device(calls):
 @pytest.mark.parametrize(("backend", "expected"), [("nccl", [1]), ("gloo", None)])
 def test_the_last_barrier_names_the_device_where_the_library_would_guess(calls, monkeypatch, backend, expected):
     monkeypatch.setattr(dist, "get_backend", lambda: backend)
-    part(GPU)
+    leave(GPU)
     assert calls == {"barrier": expected, "destroyed": True}
 
 
@@ -62,7 +62,7 @@ def test_the_group_outlives_what_else_holds_it(tmp_path):
     """Else the wrapper around the model would end its threads with Python's lock held, which they may want."""
     join(Ranks(0, 1, 0, 1, str(tmp_path / "rendezvous")), "gloo", torch.device("cpu"), 30)
     group = dist.group.WORLD
-    part(torch.device("cpu"))
+    leave(torch.device("cpu"))
     assert not dist.is_initialized()
     assert distributed._LEFT[-1] is group
 

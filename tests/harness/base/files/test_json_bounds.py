@@ -9,7 +9,7 @@ from harness.base.files.json_bounds import LARGEST_INTEGER, MOST_LEVELS, MOST_VA
 from harness.base.files.json_files import Versioned
 from harness.evidence.files.app_files import Progress, Result
 from harness.evidence.files.run_files import EvidenceLine, Explanation, Record
-from tests.harness.evidence.reported.test_progress import text
+from tests.harness.evidence.app_reports.test_progress import text
 
 BEYOND = {
     "an integer of 400 digits": ("9" * 400, "a number is too large"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import InUseError
-from harness.campaign.controls.comparisons import alone
+from harness.campaign.controls.comparisons import hold_campaign_lock
 from harness.environments import in_use
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -36,7 +36,7 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_trainings_and_comparisons_are_alone(tmp_path: Path, host: HostFacts, removed: list[str]) -> None:
     results = Results(tmp_path)
     bench: Any = SimpleNamespace(results=results)
-    for lock in (alone(bench, "c1"), open_state_file(results, host, tmp_path, "bars")):
+    for lock in (hold_campaign_lock(bench, "c1"), open_state_file(results, host, tmp_path, "bars")):
         removed.clear()
         with pytest.raises(InUseError, match="another process"), lock:
             pass
@@ -47,7 +47,7 @@ def test_trainings_and_comparisons_are_alone(tmp_path: Path, host: HostFacts, re
 def test_environments_that_are_in_use_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_use, "_held", [])
     in_use.keep_in_place(tmp_path)
-    with in_use.alone_with(tmp_path) as alone_there:
+    with in_use.try_exclusive_use(tmp_path) as alone_there:
         assert not alone_there
     os.close(in_use._held[0])
 

@@ -19,7 +19,7 @@ import pytest
 
 from harness.base.files import tree_removal
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import MOST_NAMES, NotAFileError, UntrustedTree, shown
+from harness.base.files.untrusted_tree import MOST_NAMES, NotAFileError, UntrustedTree, safe_text
 from tests.harness.base.hostile import TERABYTE, TRICKS, Place
 
 MOST = 1 << 20
@@ -338,9 +338,9 @@ def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.Monk
 
 
 def test_a_name_is_shown_in_one_line_that_moves_nothing() -> None:
-    assert shown("a\nb\x1b[2J\udcff") == r"'a\nb\x1b[2J\udcff'"
-    assert shown("a'; GPU 0 is broken") == r"'a\'; GPU 0 is broken'"
-    assert len(shown("x" * 1000)) == 80
+    assert safe_text("a\nb\x1b[2J\udcff") == r"'a\nb\x1b[2J\udcff'"
+    assert safe_text("a'; GPU 0 is broken") == r"'a\'; GPU 0 is broken'"
+    assert len(safe_text("x" * 1000)) == 80
 
 
 NAMES = [

@@ -43,7 +43,7 @@ class Shown(Display):
     def __init__(self) -> None:
         self.steps: list[str] = []
 
-    def moment(self, text: str) -> None:
+    def short_step(self, text: str) -> None:
         """Keep one."""
         self.steps.append(text)
 
@@ -199,7 +199,7 @@ def test_what_is_done_with_the_data_is_shown_and_once(
 
 
 def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
-    run = bench.run(planned, "mine", matrix.workloads["quick"])
+    run = bench.requested_run(planned, "mine", matrix.workloads["quick"])
     return resolve_run(run, bench.results.folder_of("mine")).intent.model_dump()
 
 
@@ -231,7 +231,7 @@ def test_a_cell_of_the_cpu_gets_none(bench: Bench, matrix: Matrix) -> None:
 def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matrix) -> None:
     (bench.root / "dev/kfd").unlink()
     with pytest.raises(UserError, match="dev/kfd: no such device"):
-        bench.run(
+        bench.requested_run(
             placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)[0],
             "r",
             matrix.workloads["quick"],
@@ -247,7 +247,7 @@ def several(matrix: Matrix, **changes: Any) -> Workload:
 def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: Bench, matrix: Matrix) -> None:
     workload = several(matrix, max_device_memory=10**9)
     (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
-    run = bench.run(planned, "mine", workload)
+    run = bench.requested_run(planned, "mine", workload)
     run = replace(run, verifier=Verifier(run.environment))
     spec = resolve_run(run, bench.results.folder_of("mine"))
     intent = spec.intent
@@ -270,7 +270,7 @@ def test_on_a_cpu_a_strategy_of_several_devices_has_two(
 ) -> None:
     workload = several(matrix, strategy=strategy)
     (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
-    request = resolve_run(bench.run(planned, "mine", workload), bench.results.folder_of("mine")).request
+    request = resolve_run(bench.requested_run(planned, "mine", workload), bench.results.folder_of("mine")).request
     assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash
-from harness.campaign.bench.plan import make_plan, unfit
+from harness.campaign.bench.plan import make_plan, why_unfit
 from harness.campaign.planning import prepare
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, why_not
 from harness.environments.docker import own_images
@@ -317,7 +317,7 @@ def test_the_plan_of_a_program_of_the_users_own_says_when_it_hangs_and_that_only
 def test_jax_is_left_out_of_what_it_does_not_do(asked: dict[str, Any], matrix: Matrix) -> None:
     cell, workload = matrix.cells["rocm7.14.0-jax0.10.0-plain"], matrix.workloads["frameworks"]
     host = replace(TWO_GPUS, executor="process")
-    assert unfit(cell, workload, (0, 1)) is None
+    assert why_unfit(cell, workload, (0, 1)) is None
     plan = make_plan([cell], workload.model_copy(update=asked), 1, host, {})
     assert ["--workload frameworks" in skipped.reason for skipped in plan.skipped] == [True]
 

@@ -32,8 +32,10 @@ class Shaped(Scripted):
     judge: Judge
     ends: Ends = staticmethod(lambda _, diagnosis, steps: (diagnosis, (steps,)))
 
-    def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
-        return SimpleNamespace(**{**vars(super().run(planned, run_id, workload, campaign)), "workload": workload})
+    def requested_run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
+        return SimpleNamespace(
+            **{**vars(super().requested_run(planned, run_id, workload, campaign)), "workload": workload}
+        )
 
     def run_cell(self, run: Any, *observers: Any) -> Record:
         failing = self.judge(run.workload)

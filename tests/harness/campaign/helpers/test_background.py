@@ -71,7 +71,7 @@ def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     made.make(CELL)
     while not note.exists():
         assert made._helper
-        assert made._helper.process.poll() is None, made._helper.words
+        assert made._helper.process.poll() is None, made._helper.stderr_tail
         time.sleep(0.02)
     process = psutil.Process(int(note.read_text()))
     assert process.nice() == LOWEST_PRIORITY

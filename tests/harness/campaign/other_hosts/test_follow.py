@@ -53,10 +53,10 @@ class Scripted:
         assert self.looks, "it was asked once more than it should be"
         return self.looks.pop(0)()
 
-    def away(self) -> Mapping[str, str] | None:
+    def unavailable_nodes(self) -> Mapping[str, str] | None:
         return self.nodes_away
 
-    def close(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
+    def request_record(self, intent: Intent, job: JobSeen | None, *, asks: bool) -> Closing:
         if asks:
             self.closed.append(intent.run_id)
         return self.closing if asks or self.closing != "asked" else "left-none"
@@ -64,7 +64,7 @@ class Scripted:
     def cancel(self, run_ids: Collection[str]) -> None:
         self.cancelled += run_ids
 
-    def only(self, node: str) -> Dispatcher:
+    def for_node(self, node: str) -> Dispatcher:
         raise AssertionError(f"{node} alone was not asked for")
 
     def avoid(self, intent: Intent, waiting: Collection[str]) -> bool:
@@ -72,9 +72,9 @@ class Scripted:
         self.avoided.append(intent.scheduled.node)
         return self.begins
 
-    def learn(self, intent: Intent) -> None: ...
+    def note_host(self, intent: Intent) -> None: ...
 
-    def last_words(self, run_id: str, *, closing: bool = False) -> str:
+    def last_output_line(self, run_id: str, *, closing: bool = False) -> str:
         return "no such folder" if closing else "no such interpreter"
 
 
@@ -355,7 +355,7 @@ def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and
     follower = Follower(bench, scheduler, display, "c1")
     planned = PlannedRun(matrix.cells["cpu-plain"], 1)
     follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
-    follower._look()
+    follower._poll()
     follower._submit()
     told: list[str] = []
     monkeypatch.setattr(display, "problem", told.append)

@@ -23,7 +23,7 @@ class Pulls:
     def __init__(self, said: str) -> None:
         self.said = said
         self.asked: list[str] = []
-        self.patient = SimpleNamespace(api=self)
+        self.client_without_timeout = SimpleNamespace(api=self)
 
     def pull(self, name: str, *_: object, **__: object) -> NoReturn:
         """Refuse an image."""

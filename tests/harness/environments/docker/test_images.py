@@ -15,8 +15,8 @@ from harness.environments.docker.images import (
     Image,
     cell_labels,
     cell_tag,
+    informative_labels,
     inputs_of,
-    open_labels,
 )
 from harness.environments.docker.source_state import newest_of, source_revision
 from harness.matrix.cells import Matrix
@@ -29,16 +29,16 @@ def test_an_image_follows_the_contract_that_its_label_names_or_the_old_one(label
 
 
 def test_an_image_that_is_built_here_follows_the_present_contract(matrix: Matrix) -> None:
-    assert Image("sha256:1", open_labels(matrix.stacks["cpu"]), (), 1).contract == CONTRACT
+    assert Image("sha256:1", informative_labels(matrix.stacks["cpu"]), (), 1).contract == CONTRACT
 
 
 def test_the_targets_of_device_code_stand_in_tag_and_labels(matrix: Matrix) -> None:
     cell = matrix.cells["rocm7.14.0-torch2.12.0-plain"]
     assert cell_tag(cell) == "vpoc:rocm7.14.0-torch2.12.0-plain-gfx1100"
-    assert cell_labels(cell, open_labels(cell.stack))["vpoc.matrix.targets"] == "gfx1100"
+    assert cell_labels(cell, informative_labels(cell.stack))["vpoc.matrix.targets"] == "gfx1100"
     inside = matrix.cells["rocm6.3-torch2.9.1-plain"]
     assert cell_tag(inside) == "vpoc:rocm6.3-torch2.9.1-plain"
-    assert "vpoc.matrix.targets" not in open_labels(inside.stack)
+    assert "vpoc.matrix.targets" not in informative_labels(inside.stack)
 
 
 def test_an_image_for_other_gpus_is_not_taken_where_no_lock_is_resolved(matrix: Matrix) -> None:
@@ -47,8 +47,8 @@ def test_an_image_for_other_gpus_is_not_taken_where_no_lock_is_resolved(matrix: 
     inputs = inputs_of(None, both)
     assert inputs.lock is None
     for wanted in (inputs.wanted, inputs.wanted_of("runtime"), inputs.wanted_of("stack")):
-        assert wanted.items() <= {**wanted, **open_labels(both)}.items()
-        assert not wanted.items() <= {**wanted, **open_labels(one)}.items()
+        assert wanted.items() <= {**wanted, **informative_labels(both)}.items()
+        assert not wanted.items() <= {**wanted, **informative_labels(one)}.items()
 
 
 def test_rocm_as_packages_is_in_torchs_layer_and_triton_of_old_stacks_is_not(matrix: Matrix) -> None:
@@ -70,7 +70,7 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
 
     monkeypatch.setattr(source_state, "CHECKOUT", tmp_path)
     assert revision() is None
-    assert REVISION not in open_labels(matrix.stacks["cpu"])
+    assert REVISION not in informative_labels(matrix.stacks["cpu"])
     subprocess.run([*git, "init", "-q"], check=True)
     for file in ("app/a.py", "pages/b.md"):
         (tmp_path / file).parent.mkdir()
@@ -80,7 +80,7 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
     first = subprocess.run([*git, "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
     # The documents change nothing.
     assert revision() == first
-    assert open_labels(matrix.stacks["cpu"])[REVISION] == first
+    assert informative_labels(matrix.stacks["cpu"])[REVISION] == first
     (tmp_path / "app/a.py").write_text("2")
     assert revision() == f"{first}-dirty"
     (tmp_path / "app/a.py").write_text("1")

@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
 from harness.environments.docker import verify_image
-from harness.environments.docker.images import PREFIX, REVISION, Image, cell_labels, inputs_of, open_labels
+from harness.environments.docker.images import PREFIX, REVISION, Image, cell_labels, informative_labels, inputs_of
 from harness.environments.docker.source_state import source_revision
 from harness.environments.docker.verify_image import CHECKED_OUT, NO_CLONES, Comparison, verify_by_rebuilding
 from harness.host.engine import Engine
@@ -34,7 +34,7 @@ def engine() -> Engine:
 def image_of(engine: Engine, matrix: Matrix, **changes: str) -> Image:
     """An image that says it was made from what is here, but for these labels."""
     cell = matrix.cells[CELL]
-    stack = {**open_labels(cell.stack), **inputs_of(engine, cell.stack).labels}
+    stack = {**informative_labels(cell.stack), **inputs_of(engine, cell.stack).labels}
     labels = {REVISION: source_revision() or OTHER[:40], **cell_labels(cell, stack)}
     return Image("sha256:2", {**labels, **{f"{PREFIX}.{part}": value for part, value in changes.items()}}, (), 1)
 

@@ -62,4 +62,6 @@ class Api:
 
 def engine_of(api: Api) -> Engine:
     client = SimpleNamespace(api=api)
-    return cast("Engine", SimpleNamespace(client=client, brief=api, facts={}, answers=lambda: not api.ending))
+    return cast(
+        "Engine", SimpleNamespace(client=client, api_with_timeout=api, facts={}, answers=lambda: not api.ending)
+    )

@@ -12,7 +12,7 @@ import pytest
 from harness.environments.executors.bounded_log import BLOCK, HEAD_BYTES, TAIL_BYTES, BoundedLog
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.reported.last_line import last_line
+from harness.evidence.app_reports.last_line import last_line
 
 HEAD, TAIL = 3 * BLOCK, 2 * BLOCK
 LOUD = """

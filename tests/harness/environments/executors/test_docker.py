@@ -75,7 +75,7 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
         ),
         containers=SimpleNamespace(create=create),
     )
-    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, api_with_timeout=api)), tmp_path)
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
     if ended:
         with pytest.raises(ended, match="not a directory"):
@@ -101,7 +101,7 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
     names = {name: getattr(real, name) for name in ("inspect_image", "logs", "seen_in")}
     api = SimpleNamespace(**names, import_image_from_data=lambda _: "{}")
     client = SimpleNamespace(api=api, containers=SimpleNamespace(create=create))
-    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=Api(RUNNING))), tmp_path)
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, api_with_timeout=Api(RUNNING))), tmp_path)
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", Container("image", 0, 0, str(tmp_path)))
     with pytest.raises(JobLost, match="not a directory"):
         executor.start(job)
@@ -149,7 +149,7 @@ def test_what_an_engine_would_read_without_end_or_follow_is_not_started(
         return made
 
     client = SimpleNamespace(api=api, containers=SimpleNamespace(create=create))
-    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, brief=api)), tmp_path)
+    executor = DockerExecutor(cast("Engine", SimpleNamespace(client=client, api_with_timeout=api)), tmp_path)
     container = Container("image", 0, 0, str(tmp_path), ("/home/me/merged.csv",))
     job = Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", container)
     if why:

@@ -15,7 +15,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.files.storage import write_json
-from harness.base.time_limits import Look
+from harness.base.time_limits import BackgroundCall
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.host.processes import unmarked
@@ -204,7 +204,7 @@ def test_a_pipe_in_the_place_of_what_names_a_process_is_not_waited_for(tmp_path:
     forged = job(tmp_path, run_id, "")
     assert forged.note
     os.mkfifo(forged.note)
-    assert Look(partial(ProcessExecutor().find, forged)).result(5) is None
+    assert BackgroundCall(partial(ProcessExecutor().find, forged)).result(5) is None
 
 
 def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> None:

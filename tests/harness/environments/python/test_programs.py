@@ -11,7 +11,7 @@ from harness.base.files.storage import create
 from harness.environments.python import programs
 from harness.environments.python.packages import _without
 from harness.environments.python.programs import changed_source, take_program
-from harness.matrix.programs import Program, Taken
+from harness.matrix.programs import Program, ProgramCopy
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def take(source: Path, **values: Any) -> Taken:
+def take(source: Path, **values: Any) -> ProgramCopy:
     program = Program.model_validate({"command": "x", "source": str(source), **values})
     taken = take_program(program, "--app").taken
     assert taken is not None

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from harness.environments.executors.job import Exit
+from harness.evidence.app_reports.memory import MemorySample
 from harness.evidence.files.app_files import Result, Verification
 from harness.evidence.outcome.decide import decide
 from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.outcome.request import Request
-from harness.evidence.reported.memory import MemorySample
 
 Values = dict[str, Any]
 GPU = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}

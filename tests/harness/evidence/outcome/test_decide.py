@@ -7,13 +7,13 @@ import pytest
 
 from harness.base.contract import OLD_CONTRACT
 from harness.environments.executors.job import Exit
+from harness.evidence.app_reports.memory import MemoryUse
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
-from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, OfEnding, OfResult, StoppedBy
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, EndDiagnosis, ResultDiagnosis, StoppedBy
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.outcome.request import Request
-from harness.evidence.reported.memory import MemoryUse
 from harness.run import products
 from tests.harness.evidence.outcome.judged import (
     GPU,
@@ -251,7 +251,7 @@ def test_an_environment_whose_probe_failed_where_anothers_passed_has_no_kernels(
 
 
 def test_a_diagnosis_is_of_the_ending_or_of_the_result() -> None:
-    assert set(get_args(OfEnding)) & set(get_args(OfResult)) == set()
+    assert set(get_args(EndDiagnosis)) & set(get_args(ResultDiagnosis)) == set()
 
 
 # What brings a diagnosis about: changes to the request, to the evidence, to what is found of the model, to the result.
@@ -295,7 +295,7 @@ NOT_FAILED = {"no-progress": "hung", **dict.fromkeys(("unhealthy-gpu", "unkillab
 
 
 def test_every_diagnosis_is_brought_about_here() -> None:
-    assert sorted(BROUGHT_ABOUT) == sorted({*get_args(OfEnding), *get_args(OfResult)})
+    assert sorted(BROUGHT_ABOUT) == sorted({*get_args(EndDiagnosis), *get_args(ResultDiagnosis)})
 
 
 @pytest.mark.parametrize("diagnosis", BROUGHT_ABOUT)

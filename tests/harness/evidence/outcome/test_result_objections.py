@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.app_reports.memory import MemorySample, MemoryUse
 from harness.evidence.files.app_files import Result, Training
 from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.tolerances import TOLERANCE, tolerance_of
-from harness.evidence.reported.memory import MemorySample, MemoryUse
 from tests.harness.evidence.outcome.judged import (
     GPU,
     MANY_SAMPLES,

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.evidence.files.run_files import HealthStep, Record
-from harness.evidence.gpus.health_log import BLOCK, LOCKED, append_steps, health_file, machines_with_bad_signs
+from harness.evidence.gpus.health_log import BLOCK, LOCK_HELD_DETAIL, append_steps, health_file, machines_with_bad_signs
 from harness.evidence.gpus.strikes import strike
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -139,7 +139,7 @@ def test_what_a_probe_cannot_conclude_convicts_nobody(history: History) -> None:
 
 
 def test_a_gpu_that_only_cannot_be_locked_convicts_nobody(history: History) -> None:
-    assert history.run("a").probe(False, detail=LOCKED).counted_as == {"a": "passed"}
+    assert history.run("a").probe(False, detail=LOCK_HELD_DETAIL).counted_as == {"a": "passed"}
 
 
 def test_another_boot_gpu_or_machine_convicts_nobody(history: History) -> None:

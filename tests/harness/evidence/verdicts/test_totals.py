@@ -103,7 +103,7 @@ def test_what_is_missing_is_enough_and_not_less(started: int, failed: int, hours
     missing = missing_to(before, "known_good", thresholds, 0.95)
     starts = started + missing.starts
     after = Totals(starts, starts, failed, (Life(hours), Life(missing.hours + 1e-6)), boots=1 + missing.boots)
-    assert missing_to(after, "known_good", thresholds, 0.95).nothing
+    assert missing_to(after, "known_good", thresholds, 0.95).is_empty
     if missing.starts:
         fewer = replace(after, started=starts - 1, starts=starts - 1)
         assert missing_to(fewer, "known_good", thresholds, 0.95) == Shortfall(1, 0.0, 0)

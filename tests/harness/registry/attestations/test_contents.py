@@ -20,9 +20,9 @@ from harness.registry.attestations.contents import (
     PACKAGES,
     Contents,
     bill_of_materials,
+    contents_of_bill,
     contents_of_image,
     not_as_locked,
-    told_contents,
 )
 from harness.registry.attestations.keys import keys_folder
 from harness.registry.oci import EMPTY, Repository, digest_of
@@ -50,7 +50,7 @@ def read(*files: tuple[str, bytes]) -> Contents:
         export=lambda *_, **__: iter([made.getvalue()]),
     )
     engine = Engine("nowhere", SimpleNamespace(api=api))
-    engine.__dict__["patient"] = SimpleNamespace(api=api)
+    engine.__dict__["client_without_timeout"] = SimpleNamespace(api=api)
     return contents_of_image(engine, Image("sha256:1", {}, (), 1))
 
 
@@ -78,7 +78,7 @@ def test_an_image_of_too_many_packages_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
     bill = bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
-    assert told_contents(bill) == FOUND
+    assert contents_of_bill(bill) == FOUND
     assert bill == bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert bill["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"

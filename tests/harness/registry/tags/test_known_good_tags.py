@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.base.errors import UserError
-from harness.registry.tags.known_good_tags import ALIAS, Seen, alias_of, check_unmoved, disturbed, look_at, move_tag
+from harness.registry.tags.known_good_tags import ALIAS, Seen, alias_of, check_unmoved, look_at, move_tag, moved_target
 from harness.registry.tags.promotions import KnownGood, TagMove
 
 Evidence = Callable[..., KnownGood]
@@ -179,11 +179,11 @@ def test_a_move_that_was_cut_short_is_finished_by_the_same_command(
 def test_what_a_tag_points_to_instead_is_reported(make_evidence: Evidence) -> None:
     shelf = Shelf()
     moved(shelf, promoted(make_evidence(image=ONE)))
-    assert disturbed(shelf, shelf.moves(), TAG) is None
+    assert moved_target(shelf, shelf.moves(), TAG) is None
     shelf.tags[TAG] = OTHER
-    assert disturbed(shelf, shelf.moves(), TAG) == OTHER
+    assert moved_target(shelf, shelf.moves(), TAG) == OTHER
     del shelf.tags[TAG]
-    assert disturbed(shelf, shelf.moves(), TAG) is None
+    assert moved_target(shelf, shelf.moves(), TAG) is None
 
 
 def test_two_looks_at_the_same_are_the_same(make_evidence: Evidence) -> None:

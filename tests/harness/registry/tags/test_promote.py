@@ -16,10 +16,10 @@ from harness.registry.tags.promote import (
     TagClaim,
     choose_claims,
     evidence_of,
-    fallen,
     is_about,
     missing_of,
     refusal,
+    why_fallen,
 )
 from harness.registry.tags.promote import (
     claims_of as make_claims,
@@ -221,15 +221,15 @@ def test_a_tag_whose_verdict_fell_is_reported(row: Row, make_intent: Callable[..
         failed = repeated(row, failures, "f", outcome="failed", diagnosis="crash", first_step=0, **changes)
         return judge(rows + failed, {}, THRESHOLDS)
 
-    assert fallen(evidence, now(0)) is None
-    assert fallen(evidence, now(1)) == "its cell is good now: 33 of 34 runs passed, crash"
-    assert fallen(evidence, now(9)) == "its cell is flaky now: 33 of 42 runs passed, crash"
-    assert fallen(evidence, now(9, family="another")) is None
-    assert fallen(evidence, now(9, host_kind="another", imported=True)) is None
+    assert why_fallen(evidence, now(0)) is None
+    assert why_fallen(evidence, now(1)) == "its cell is good now: 33 of 34 runs passed, crash"
+    assert why_fallen(evidence, now(9)) == "its cell is flaky now: 33 of 42 runs passed, crash"
+    assert why_fallen(evidence, now(9, family="another")) is None
+    assert why_fallen(evidence, now(9, host_kind="another", imported=True)) is None
     # This host, with another kernel, driver or firmware since.
-    assert fallen(evidence, now(9, host_kind="another")) == "its cell is failing now: 0 of 9 runs passed, crash"
-    assert fallen(evidence, now(9, host_kind="another", finished=9.0)) is None
-    assert fallen(evidence, judge(rows + repeated(row, 1, "p", host_kind="another"), {}, THRESHOLDS)) is None
+    assert why_fallen(evidence, now(9, host_kind="another")) == "its cell is failing now: 0 of 9 runs passed, crash"
+    assert why_fallen(evidence, now(9, host_kind="another", finished=9.0)) is None
+    assert why_fallen(evidence, judge(rows + repeated(row, 1, "p", host_kind="another"), {}, THRESHOLDS)) is None
 
 
 def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callable[..., Intent]) -> None:
@@ -244,6 +244,6 @@ def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callab
     stale, since = sorted(judge(one_since, {}, THRESHOLDS), key=lambda one: -one.runs)
     assert (is_about(evidence, stale), is_about(evidence, since)) == (True, False)
     # That few runs were made since says nothing against it; failures do.
-    assert fallen(evidence, [stale, since]) is None
+    assert why_fallen(evidence, [stale, since]) is None
     (refused, *_) = (c for c in make_claims([stale], {r.run_id: r for r in rows}, count_runs(rows)))
     assert "are stale: on this host amdgpu.mes was 0, is 1; run it again" in str(refusal(refused, THRESHOLDS))

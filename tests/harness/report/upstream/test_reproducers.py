@@ -9,7 +9,7 @@ import pytest
 from harness.base.paths import ENVIRONMENTS
 from harness.diagnosis.rules import load_signatures
 from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE
-from harness.report.upstream.bug_report import COMPONENTS, ENDED, OF_PYTORCH
+from harness.report.upstream.bug_report import COMPONENTS, NOT_A_BUG, OF_PYTORCH
 from harness.report.upstream.reproducers import LONGEST_LINES, SCRIPT_OF, SCRIPTS, reproducer
 
 PYTHON = ENVIRONMENTS / "cpu-test/bin/python"
@@ -30,10 +30,10 @@ def test_a_script_is_short_and_needs_torch_alone(file: Path) -> None:
 
 def test_scripts_and_lists_are_of_classes_that_there_are() -> None:
     classes = set(load_signatures().classes)
-    assert {*SCRIPT_OF, *COMPONENTS, *OF_PYTORCH, *ENDED} <= classes
+    assert {*SCRIPT_OF, *COMPONENTS, *OF_PYTORCH, *NOT_A_BUG} <= classes
     assert {f"{name}.py.txt" for name in SCRIPT_OF.values()} == {file.name for file in FILES}
     limits = {why for _, why in ENDED_FROM_OUTSIDE.values() if why and why.endswith("-limit")}
-    assert limits <= ENDED, "a run that a limit ended is nobody's bug"
+    assert limits <= NOT_A_BUG, "a run that a limit ended is nobody's bug"
     assert reproducer("disk-full") is None
 
 

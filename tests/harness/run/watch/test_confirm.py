@@ -2,7 +2,7 @@ import re
 from collections.abc import Sequence
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.reported.step_position import Position
+from harness.evidence.app_reports.step_position import Position
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import KNOWN_LIMITS, LIMITS
 from harness.run.watch.python_stacks import ProcessStacks, StackSample

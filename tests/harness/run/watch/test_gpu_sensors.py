@@ -7,9 +7,9 @@ import pytest
 from harness.base.files.untrusted_tree import UntrustedTree
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_reports.program_progress import ProgramProgress
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.gpu_sensors import GpuSensorSample, read_sensors
-from harness.evidence.reported.program_progress import ProgramProgress
 from harness.host.facts import GpuFacts
 from harness.run.watch.confirm import WHILE_COMPUTING
 from harness.run.watch.gpu_sensors import SensorWatch

@@ -8,7 +8,7 @@ from harness.evidence.files.app_files import Wait
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
-from harness.run.watch.limits import RUNS, known_stalls
+from harness.run.watch.limits import MOST_RUNS, known_stalls
 
 MakeRecord = Callable[..., Record]
 
@@ -63,10 +63,10 @@ def test_a_run_that_hung_or_tells_nothing_is_no_measure(results: Results, make_r
 
 
 def test_only_the_newest_are_read(results: Results, make_record: MakeRecord) -> None:
-    for number in range(RUNS + 3):
+    for number in range(MOST_RUNS + 3):
         keep(results, make_record(f"r{number:02}", started=1e9 + number), {"step": float(number)})
     known = of_kind(results, make_record("next").intent)
-    assert [told["step"] for told in known] == [float(n) for n in range(3, RUNS + 3)]
+    assert [told["step"] for told in known] == [float(n) for n in range(3, MOST_RUNS + 3)]
 
 
 def test_a_run_that_came_from_another_host_tells_nothing(results: Results, make_record: MakeRecord) -> None:

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import CHECKOUT
+from harness.evidence.app_reports.step_position import Position
 from harness.evidence.files.app_files import Phase, Progress, Wait
-from harness.evidence.reported.step_position import Position
 from harness.matrix.cells import Matrix
 from harness.run.verify import STALL_LIMITS
 from harness.run.watch import collect, confirm, watch
 from harness.run.watch.limits import (
-    ENOUGH_RUNS,
     FACTOR,
     KNOWN_LIMITS,
     KNOWN_RESUME_LIMIT,
     LIMITS,
+    MOST_RUNS,
     RESUME_LIMIT,
-    RUNS,
+    RUNS_FOR_KNOWN_LIMITS,
     STEADY_STEPS,
     Limits,
     limits_of,
@@ -323,7 +323,7 @@ def test_a_hang_in_a_steady_step_is_reported_as_soon_after_a_resume() -> None:
 
 def test_what_was_not_looked_at_is_no_stall() -> None:
     dog = stepping(limits_of([QUICK] * 5, "cpu"), 5)
-    dog.forgive(100)
+    dog.discount_unwatched(100)
     assert stuck(dog, 135) == []
     assert stuck(dog, 135.1) == [0]
     assert dog.longest_stall(115)["step"] == 10
@@ -332,8 +332,8 @@ def test_what_was_not_looked_at_is_no_stall() -> None:
 def test_a_rank_that_advanced_while_nobody_could_look_is_at_work_still() -> None:
     dog = watchdog()
     dog.saw(line("step", 5), now=10)
-    dog.forgive(1)
-    assert [(one.rank, one.idle) for one in dog.at_work(10)] == [(0, -1)]
+    dog.discount_unwatched(1)
+    assert [(one.rank, one.idle) for one in dog.unfinished_ranks(10)] == [(0, -1)]
 
 
 def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
@@ -450,7 +450,7 @@ def test_limits_are_in_seconds_and_found_in_time(matrix: Matrix) -> None:
     )
     shortest = min(workload.time_limit for workload in matrix.workloads.values())
     assert max(*LIMITS.values(), RESUME_LIMIT) <= shortest, "a run is over before it is found to hang"
-    assert ENOUGH_RUNS <= RUNS, "so many are never looked at"
+    assert RUNS_FOR_KNOWN_LIMITS <= MOST_RUNS, "so many are never looked at"
     options = (CHECKOUT / "app/vpoc/commands/training_options.py").read_text(encoding="utf-8")
     timeout = re.search(r'"--rank-timeout",\n.*\n +default=([\d.]+)', options)
     assert timeout
@@ -467,13 +467,13 @@ def test_the_limits_are_documented() -> None:
         phase: (LIMITS[phase], KNOWN_LIMITS[phase]) for phase in LIMITS
     }
     page = " ".join(page.split())
-    assert ENOUGH_RUNS == 5, "the page, CONTRIBUTING and comments say five"
+    assert RUNS_FOR_KNOWN_LIMITS == 5, "the page, CONTRIBUTING and comments say five"
     said = (
         f"two samples of its Python stacks, {confirm.BETWEEN_SAMPLES_SECONDS:.0f} s apart",
         f"max(floor, {FACTOR:.0f} x the longest known stall)",
         f"a step may stall {KNOWN_LIMITS['step']:.0f} s after {STEADY_STEPS} steps",
         f"may take {RESUME_LIMIT:.0f} s ({KNOWN_RESUME_LIMIT:.0f} s once five runs are known)",
-        f"shows a stall after {live.WORTH_A_WORD_SECONDS:.0f} s, a log after {display.STALL_SECONDS:.0f},",
+        f"shows a stall after {live.SHORTEST_STALL_SHOWN_SECONDS:.0f} s, a log after {display.STALL_SECONDS:.0f},",
         f"a stall of more than {watch.STUCK_SECONDS:.0f} s saves",
         f"in the run folder, within {collect.SECONDS:.0f} s",
         f"TERM, {GRACE_SECONDS:.0f} s, KILL",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.app_reports.python_stacks import Frame
 from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported.python_stacks import Frame
 from harness.host.processes.run_processes import RUN_MARK, is_of_run, look_at_processes, run_mark, table
 from harness.run.watch.python_stacks import (
     ProcessStacks,

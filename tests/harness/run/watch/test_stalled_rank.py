@@ -1,4 +1,4 @@
-from harness.evidence.reported.step_position import Position
+from harness.evidence.app_reports.step_position import Position
 from harness.host.processes.run_processes import RunProcess
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 from harness.run.watch.stalled_rank import describe_hang, stuck_ranks

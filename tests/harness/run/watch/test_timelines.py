@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from harness.evidence.app_reports.step_position import Position
 from harness.evidence.files.app_files import Phase, Progress, Wait
-from harness.evidence.reported.step_position import Position
 from harness.run.watch.limits import Limits, limits_of
 from harness.run.watch.watchdog import Watchdog
 from tests.harness.run.watch.test_limits import line

@@ -17,15 +17,15 @@ import psutil
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import interruptible
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_reports.accounting import Accounting
+from harness.evidence.app_reports.rank_account import AskedWork, SeenAt
+from harness.evidence.app_reports.step_position import Position
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.accounting import Accounting
-from harness.evidence.reported.rank_account import AskedWork, SeenAt
-from harness.evidence.reported.step_position import Position
 from harness.host.file_systems import mount_in
 from harness.host.gpus.gpu_memory import GpuWatch
 from harness.host.processes.run_processes import processes_of_run
@@ -518,7 +518,7 @@ def test_nothing_is_read_where_a_run_mounted_something_over_its_folder(
     code = "import sys, time; open(sys.argv[1], 'w').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
     mount = f"22 1 0:43 / {work} rw - fuse a rw"
     made = execute(tmp_path / "run", code, str(tmp_path / "mountinfo"), mount, str(seconds))
-    assert (made.stopped_by, made.stop_detail) == ("work-folder", f"{shown(work)} was mounted over")
+    assert (made.stopped_by, made.stop_detail) == ("work-folder", f"{safe_text(work)} was mounted over")
 
 
 FLOOD = """

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.base.files.untrusted_tree import UntrustedTree
+from harness.evidence.app_reports import program_progress
+from harness.evidence.app_reports.program_progress import ProgramProgress, whole_progress
+from harness.evidence.app_reports.progress import LONGEST_LINE, MOST_LINES_AT_ONCE
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported import program_progress
-from harness.evidence.reported.program_progress import ProgramProgress, told_by
-from harness.evidence.reported.progress import LONGEST_LINE, MOST_LINES_AT_ONCE
 from harness.matrix.programs import Program
 
 PATTERN = r"iter (?P<step>[\d,]+)(/(?P<total>\S+))?: loss (?P<loss>\S+)"
@@ -128,7 +128,7 @@ def test_what_a_run_that_has_ended_told_is_looked_for_in_no_more_than_the_beginn
         stream.truncate(1 << 43)
     program = Program.model_validate({"command": "x", "source": ".", "progress": "lines"})
     began = time.monotonic()
-    assert told_by(folder, program).step == 3
+    assert whole_progress(folder, program).step == 3
     assert time.monotonic() - began < 20
 
 
@@ -139,7 +139,7 @@ def test_what_a_run_that_has_ended_told_is_looked_for_in_all_its_lines(
     folder = RunFolder(tmp_path)
     folder.log.write_text("step\n" * 1000)
     program = Program.model_validate({"command": "x", "source": ".", "progress": "stdout"})
-    assert told_by(folder, program).advances == 1000
+    assert whole_progress(folder, program).advances == 1000
 
 
 def test_of_very_many_lines_the_first_and_the_last_tell_what_a_run_that_has_ended_did(

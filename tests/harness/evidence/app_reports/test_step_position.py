@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.app_reports.step_position import Position, read_position, read_positions
 from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported.step_position import Position, read_position, read_positions
 
 
 def write(folder: Path, rank: int, content: bytes) -> None:

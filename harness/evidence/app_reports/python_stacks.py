@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 
 _FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}),? in (?P<function>.+)$')
 _PY_SPY = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")
@@ -21,7 +21,7 @@ class Frame:
     function: str
 
     def __str__(self) -> str:
-        return f"{shown(Path(self.file).name)}:{self.line} {shown(self.function)}"
+        return f"{safe_text(Path(self.file).name)}:{self.line} {safe_text(self.function)}"
 
 
 CallStack = tuple[Frame, ...]

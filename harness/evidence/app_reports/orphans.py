@@ -2,11 +2,11 @@
 
 import math
 
+from harness.evidence.app_reports.accounting import Accounting, asked_of
+from harness.evidence.app_reports.progress import MOST_AT_ONCE, MOST_LINES, MOST_LINES_AT_ONCE, ProgressReader
+from harness.evidence.app_reports.rank_account import SeenAt
 from harness.evidence.files.run_files import Intent
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
-from harness.evidence.reported.accounting import Accounting, asked_of
-from harness.evidence.reported.progress import MOST_AT_ONCE, MOST_LINES, MOST_LINES_AT_ONCE, ProgressReader
-from harness.evidence.reported.rank_account import SeenAt
 
 # Most reads of the progress of one rank; several ranks share each read. A read of short lines takes fewer bytes.
 MOST_LOOKS = LARGEST["progress"] // MOST_AT_ONCE + MOST_LINES // MOST_LINES_AT_ONCE

@@ -11,9 +11,9 @@ from typing import Any
 
 from harness.base.files.json_bounds import json_object
 from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile, UntrustedTree
+from harness.evidence.app_reports.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.evidence.files.app_files import Memory, Phase, Progress
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.reported.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.matrix.programs import LINES, STDOUT, Program, linear_pattern
 
 # A line ends at a line feed, or at the carriage return of a progress bar.
@@ -174,7 +174,7 @@ def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
     return ProgramProgress(UntrustedTree(folder.path), RunFolder.LOG, program.progress)
 
 
-def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
+def whole_progress(folder: RunFolder, program: Program) -> ProgramProgress:
     """Return the whole progress of a run that has ended, as far as a file of that size is read."""
     told = progress_of(folder, program)
     told.take_in_all()

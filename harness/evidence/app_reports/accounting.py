@@ -9,9 +9,9 @@ from pathlib import Path
 
 from harness.base.contract import CONTRACT
 from harness.base.files.storage import size_of
+from harness.evidence.app_reports.rank_account import NEVER_LATE, AskedWork, ModelAccount, RankAccount, SeenAt
 from harness.evidence.files.app_files import Phase, Progress, Result, TimeKind, Training
 from harness.evidence.files.run_files import Intent
-from harness.evidence.reported.rank_account import NEVER_LATE, AskedWork, ModelAccount, RankAccount, SeenAt
 from harness.matrix.strategies import RANK_PER_DEVICE
 
 # Allowed difference between claimed and observed time. App and harness read their clocks up to a second apart; a slow

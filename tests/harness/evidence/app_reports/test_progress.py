@@ -2,14 +2,14 @@ import json
 from pathlib import Path
 
 from harness.base.files.untrusted_tree import ANY_SIZE, UntrustedTree
-from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported.progress import (
+from harness.evidence.app_reports.progress import (
     LEAST_LINES_AT_ONCE,
     MOST_LINES_AT_ONCE,
     PIECE_BYTES,
     ProgressReader,
     whole_lines,
 )
+from harness.evidence.files.work_folder import WorkFolder
 
 MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
 

@@ -12,10 +12,10 @@ T = TypeVar("T")
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
-def patiently(attempt: Callable[[], T], come_through: Callable[[], int], notify: Notify) -> T:
+def with_retries(attempt: Callable[[], T], progress: Callable[[], int], notify: Notify) -> T:
     """Return the result of an attempt, repeating the attempt if its connection is cut.
 
-    `come_through` returns how much has come through so far; if that is nothing, the attempt is not repeated.
+    `progress` returns how much has come through so far; if that is nothing, the attempt is not repeated.
 
     Raises:
         NoAnswerError: when nothing comes through at all, or in a whole row of attempts.
@@ -25,7 +25,7 @@ def patiently(attempt: Callable[[], T], come_through: Callable[[], int], notify:
         try:
             return attempt()
         except NoAnswerError as error:
-            if (now := come_through()) > before:
+            if (now := progress()) > before:
                 failed, before = 0, now
             if not now:
                 raise

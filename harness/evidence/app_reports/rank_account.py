@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from harness.evidence.app_reports.phase_order import RESTARTING, may_follow
 from harness.evidence.files.app_files import EpochLosses, Phase, Progress
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
-from harness.evidence.reported.phase_order import RESTARTING, may_follow
 
 # Most missing lines of a rank: a disk that tears a line takes the next one, too. A process that leaves out more hides
 # something.

@@ -17,7 +17,7 @@ NAMED = 3
 PARTS = {"app": "app", "lock": "packages", "interpreter": "Python", "base": "base image"}
 
 
-def telling_apart(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
+def ambiguous_groups(verdicts: Iterable[Verdict]) -> list[list[Verdict]]:
     """Return groups of verdicts that cell, workload, data, scope and executor do not tell apart."""
     alike: dict[tuple[str, ...], list[Verdict]] = {}
     for one in verdicts:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.row import Row
-from harness.evidence.verdicts.telling import telling_apart, what_differs
+from harness.evidence.verdicts.distinguishing import ambiguous_groups, what_differs
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Verdicts
@@ -38,7 +38,7 @@ def said(make_record: Callable[..., Record]) -> Said:
         rows = [Row.of(record)._replace(family=f"f{number}") for number, record in enumerate(records)]
         rows = [row._replace(finished=row.started) for row in rows]
         verdicts = sorted(judge(rows, {}, Verdicts()), key=lambda one: one.last)
-        (together,) = telling_apart(verdicts)
+        (together,) = ambiguous_groups(verdicts)
         told = what_differs(together, {record.intent.run_id: record.intent for record in records})
         return [told[one.last] for one in together]
 
@@ -87,7 +87,7 @@ def test_what_the_other_columns_tell_apart_needs_no_words(make_record: Callable[
         Row.of(make_record("r3", workload="soak", options={"lookback": 3})),
         Row.of(make_record("r4", cell="cpu-no-sdma")),
     ]
-    assert telling_apart(judge(rows, {}, Verdicts())) == []
+    assert ambiguous_groups(judge(rows, {}, Verdicts())) == []
 
 
 def test_a_record_that_cannot_be_read_costs_only_its_words(make_record: Callable[..., Record]) -> None:

@@ -1,15 +1,15 @@
 import pytest
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.registry import patience
-from harness.registry.patience import patiently
+from harness.registry import retries
+from harness.registry.retries import with_retries
 
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that would have been waited."""
     waited: list[float] = []
-    monkeypatch.setattr("harness.registry.patience.time.sleep", waited.append)
+    monkeypatch.setattr("harness.registry.retries.time.sleep", waited.append)
     return waited
 
 
@@ -31,7 +31,7 @@ class Line:
 
 def test_what_is_cut_is_tried_again_after_longer_and_longer_pauses(waited: list[float]) -> None:
     line, said = Line(1, 1, 1, 2, 2, 2), list[str]()
-    assert patiently(line.attempt, line.come_through, said.append) == "done"
+    assert with_retries(line.attempt, line.come_through, said.append) == "done"
     # The fourth attempt brought something.
     assert waited == [1, 2, 4, 1, 2]
     assert said[0] == "registry x does not answer: EOF; trying again in 1 s"
@@ -40,12 +40,12 @@ def test_what_is_cut_is_tried_again_after_longer_and_longer_pauses(waited: list[
 def test_in_the_end_it_is_one_line_that_says_what_to_do(waited: list[float]) -> None:
     line = Line(*[1] * 50)
     with pytest.raises(NoAnswerError, match=r"^registry x .*: EOF; it failed 6 times in a row.* again once it"):
-        patiently(line.attempt, line.come_through, lambda _: None)
-    assert waited == list(patience.PAUSES)
+        with_retries(line.attempt, line.come_through, lambda _: None)
+    assert waited == list(retries.PAUSES)
 
 
 def test_nobody_waits_where_nothing_ever_came_or_somebody_refuses(waited: list[float]) -> None:
     for line in (Line(0, 0, 0), Line(5, 5, problem=UserError("denied"))):
         with pytest.raises(UserError):
-            patiently(line.attempt, line.come_through, lambda _: None)
+            with_retries(line.attempt, line.come_through, lambda _: None)
         assert (line.attempts, waited) == (1, [])

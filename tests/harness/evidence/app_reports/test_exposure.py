@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.app_reports.exposure import Exposure, ExposureWatch, exposure_of
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.reported.exposure import Exposure, ExposureWatch, exposure_of
 
 MakeRecord = Callable[..., Record]
 MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}

@@ -6,11 +6,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from harness.base.files.untrusted_tree import NotAFileError
+from harness.evidence.app_reports.progress import MOST_LINES, parse_lines, whole_lines
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST
-from harness.evidence.reported.progress import MOST_LINES, parse_lines, whole_lines
 
 STEPPING = ("first-step", "step")
 

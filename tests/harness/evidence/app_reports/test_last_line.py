@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
-from harness.evidence.reported.last_line import APP_ERROR, LAST_BYTES, last_line
+from harness.evidence.app_reports.last_line import APP_ERROR, LAST_BYTES, last_line
 
 
 @pytest.mark.parametrize(

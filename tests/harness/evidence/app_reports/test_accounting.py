@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harness.evidence.app_reports import progress
+from harness.evidence.app_reports.accounting import asked_of
+from harness.evidence.app_reports.orphans import account_for
+from harness.evidence.app_reports.rank_account import SeenAt
 from harness.evidence.files.app_files import Progress, Result
 from harness.evidence.files.run_files import Intent
 from harness.evidence.files.work_folder import WorkFolder
-from harness.evidence.reported import progress
-from harness.evidence.reported.accounting import asked_of
-from harness.evidence.reported.orphans import account_for
-from harness.evidence.reported.rank_account import SeenAt
 from tests.harness.evidence.accounts import (
     NONCE,
     Told,

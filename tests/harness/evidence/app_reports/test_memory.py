@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from harness.evidence.app_reports.memory import MIN_SECONDS, SAMPLE_SECONDS, MemoryHistory, growth
 from harness.evidence.files.app_files import Phase, Progress
-from harness.evidence.reported.memory import MIN_SECONDS, SAMPLE_SECONDS, MemoryHistory, growth
 
 GB = 10**9
 HOUR = 3600
@@ -123,7 +123,7 @@ def test_only_training_counts_and_only_now_and_then() -> None:
 def test_of_a_run_that_tells_no_end_of_it_a_part_is_kept_of_each_rank_and_it_still_tells_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.evidence.reported.memory.MOST_SAMPLES", 200)
+    monkeypatch.setattr("harness.evidence.app_reports.memory.MOST_SAMPLES", 200)
     history = MemoryHistory()
     steady = training(10 * HOUR, lambda _: GB, rank=0)
     growing = training(10 * HOUR, lambda t: GB + t * 1e5, rank=1)

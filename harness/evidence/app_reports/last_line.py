@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from harness.base.files.storage import open_regular
-from harness.base.files.untrusted_tree import shown
+from harness.base.files.untrusted_tree import safe_text
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16
@@ -30,4 +30,4 @@ def last_line(log: Path, prefix: str = "") -> str:
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
     said = [line.strip() for line in reversed(lines) if line.strip() not in ("", MAY_LACK_SOME)]
     line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
-    return nothing if line is None else shown(line.removeprefix(prefix), LONGEST)
+    return nothing if line is None else safe_text(line.removeprefix(prefix), LONGEST)
