@@ -144,7 +144,7 @@ def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
         "honest": (last["done"],), "torn": (), "long": (), "none": ()
     }  # fmt: skip
     assert "progress cannot be used: rank 0: 9 lines of its progress are missing" in found["torn"].detail
-    assert "it tells of 1000000" in found["long"].detail
+    assert "it reports 1000000" in found["long"].detail
     assert "accounts for" not in found["honest"].detail
 
 

@@ -307,7 +307,7 @@ def test_a_container_that_no_report_can_show_is_refused(
 ) -> None:
     container = {"image": "i", "user": 1, "group": 1, "work": "/w", "data": [], **odd}
     files = changed(exported_files, lambda intent: intent.update({"container": container}))
-    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "is no run")
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "is not a run")
 
 
 @pytest.mark.parametrize(
@@ -323,13 +323,13 @@ def test_a_container_that_no_report_can_show_is_refused(
         {"idle_seconds": 1e8},
         {"seconds": -1.0},
         {"longest_stall": {"step": 1e8}},
-        {"torch": "no version is as long" * 300},
+        {"harness_version": "no version is as long" * 300},
     ],
 )
 def test_a_run_of_impossible_times_or_names_is_refused(
     there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, values: dict[str, Any]
 ) -> None:
-    of_intent = {key: values[key] for key in values.keys() & {"started", "torch"}}
+    of_intent = {key: values[key] for key in values.keys() & {"started", "harness_version"}}
     files = changed(exported_files, lambda intent: intent.update(of_intent))
     record = {**json.loads(files["record.json"]), **{key: values[key] for key in values.keys() - of_intent.keys()}}
     files["record.json"] = json.dumps(record).encode()
