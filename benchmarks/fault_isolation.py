@@ -220,15 +220,16 @@ def _most(runs: Sequence[int]) -> float:
 PAGE_TEXT = """\
 # Figures on controls
 
-`make bench-fault-isolation` wrote this page: {campaigns:,} simulated campaigns of each row. What decides is the real
-code, the runs are simulated. Nothing here is about a GPU. [Verdicts](../verdicts.md#cell-stack-gpu-or-host)
-says how the controls are chosen.
+`make bench-fault-isolation` wrote this page, with {campaigns:,} simulated campaigns for each row. The real code
+decides; the runs are simulated. Nothing here is about a GPU. [Verdicts](../verdicts.md#cell-stack-gpu-or-host)
+explains how the controls are chosen.
 
-What works passes {sound:.0%} of its runs here and what is at fault {faulty:.0%}; two faults at once pass
-{both:.0%}. Fresh runs of the cell, its stack's `plain` and another stack's, each on two GPUs, {most} at most. Told: a
-cause was named, or that nothing fails (`sound`). The goal: told in at least 80 %, wrong in at most {error:.0%}. In
-brackets: below what that share is with 95 % confidence. Fewest possible: no way of choosing and reading the runs that
-reaches the goal needs fewer on average, even one that knows both rates (`fewest_runs` in the program says why).
+Here, sound parts pass {sound:.0%} of their runs, a part at fault passes {faulty:.0%}, and two faults at once pass
+{both:.0%}. Each campaign makes new runs of the cell, of its stack's `plain` and of another stack's `plain`, each on
+two GPUs, {most} runs at most. Told: a cause was named, or that nothing fails (`sound`). The goal is an answer (told)
+in at least 80 % of the campaigns and a wrong one in at most {error:.0%}; the brackets give the upper bound of that
+share with 95 % confidence. Fewest possible: no way to choose and read runs that reaches the goal needs fewer runs on
+average, even if it knows both rates (`fewest_runs` in the program explains why).
 
 {worlds}
 
@@ -238,14 +239,15 @@ reaches the goal needs fewer on average, even one that knows both rates (`fewest
 
 ## Fewer controls
 
-With one GPU, or without another stack, `host` is said of all that the runs have in common.
+With one GPU, or without another stack, the answer `host` covers everything that the runs have in common.
 
 {fewer}
 
 ## Where the model does not hold
 
-The bound on wrong answers holds for pass rates of at least {sound:.0%} and at most {faulty:.0%}, different ones in each
-arm, and for runs that do not depend on those before them. These break that.
+The bound on wrong answers holds if sound arms pass at least {sound:.0%} of their runs and faulty arms at most
+{faulty:.0%}, with any rate for each arm, and if runs do not depend on earlier runs. These worlds break these
+conditions.
 
 {outside}
 """

@@ -238,34 +238,35 @@ def _most(runs: Sequence[int]) -> float:
 
 
 PAGE_TEXT = """\
-# Figures on what is run next
+# Figures on choosing the next run
 
-`make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real ones, the runs are
+`make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real code, but the runs are
 simulated, with cells whose true pass rate is known. Nothing here is about a GPU.
-[Running](../running.md#a-goal---until-known-good---all) says what is decided, and how.
+[Running](../running.md#a-goal---until-known-good---all) explains how the next run is chosen.
 
-{cells} cells: eight stacks with five presets. A cell is wrongly called known-good where its true pass rate is not above
-{rate}; that must happen in less than {goal:.0%} of the campaigns. In brackets: below what that share is with 95 %
-confidence, given how many campaigns were simulated.
+There are {cells} cells: eight stacks with five presets. A cell is wrongly called known-good if its true pass rate is
+not above {rate}; this must happen in less than {goal:.0%} of the campaigns. The brackets give the upper bound of that
+share with 95 % confidence, for the number of campaigns that were simulated.
 
 ## `--until known-good`
 
-To compare with: {fixed} runs of each cell, {all_fixed:,} in all, are the fewest that can show a pass rate above .9
-with 95 % confidence, if one looks only at the end and all of them pass; {more} of each ({all_more:,}) show one above
-.95. Neither sets anything aside for there being {cells} cells; who does that, as the search does, needs {same} of each
-({all_same:,}). Where no cell is above .9 the runs are those until all were stopped.
+For comparison: {fixed} runs of each cell, {all_fixed:,} in all, are the fewest that can show a pass rate above .9
+with 95 % confidence, if they are looked at only at the end and all of them pass. {more} runs of each cell
+({all_more:,}) show a rate above .95. Neither number allows for there being {cells} cells; with that allowance, which
+the search makes, {same} runs of each cell ({all_same:,}) are needed. If no cell is above .9, the runs are counted
+until all cells were stopped.
 
 {search}
 
-## If what may be wrong were not divided among the cells
+## If the allowed error were not divided among the cells
 
-The same with every cell held to 95 % for itself:
+The same simulation, with 95 % confidence required of each cell by itself:
 
 {undivided}
 
 ## `--all --confidence {settle_confidence}`
 
-Every cell is a claim of its own, so one cell alone. At .9 either claim is wrong.
+Each cell gets its own claim, so one cell is simulated alone. At a true pass rate of .9, both claims are wrong.
 
 {settle}
 

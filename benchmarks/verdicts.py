@@ -245,31 +245,33 @@ def lines(worlds: Sequence[World], campaigns: int, pool: Executor) -> Iterator[s
 PAGE_TEXT = """\
 # Figures on verdicts
 
-`make bench-policy` wrote this page. It is a simulation: what counts, the bounds and the tiers are the real code, the
-runs are synthetic, of {run_hours:g} h of training each, {runs} at most of a cell, and looked at after every one. A boot
-lasts {of_a_boot} runs, and there are two. Nothing here is about a GPU.
+`make bench-policy` wrote this page. It is a simulation: the real code counts the runs and decides the bounds and
+tiers, but the runs are synthetic. Each run has {run_hours:g} h of training. A cell has {runs} runs at most, and its
+verdict is looked at after every run. A boot lasts {of_a_boot} runs, and there are two boots. Nothing here is about a
+GPU.
 [Verdicts](../verdicts.md#what-a-verdict-takes) says what counts, and what a verdict takes.
 
 ## Rates that are constant
 
-A cell may be called known-good where more than {rate:g} of its starts succeed and its mean time between failures is
-above {mtbf:g} h. In the worlds where that is not so it must happen in less than {goal:.0%} of the campaigns; in
-brackets: below what that share is with 95 % confidence. Of {cells} cells each is held to the error divided by {cells}.
-Runs and hours are those until a cell was called known-good; where that never happened, all.
+A cell is rightly called known-good if more than {rate:g} of its starts succeed and its mean time between failures is
+above {mtbf:g} h. In worlds where this is not true, less than {goal:.0%} of the campaigns may call a cell known-good;
+the brackets give the upper bound of that share with 95 % confidence. With {cells} cells, the allowed error of each
+cell is divided by {cells}. Runs and hours are counted until a cell was called known-good, or to the end if none was.
 
 {constant}
 
 ## Where the model of the bounds breaks
 
-The bounds are for failures that come at a constant rate, each by itself. Where they do not, a verdict is wrong more
-often; so these figures belong beside every claim:
+The bounds assume independent failures at a constant rate. If failures are different, a verdict is wrong more often,
+so these figures belong beside every claim:
 
 {broken}
 
-- **Ageing.** A verdict claims nothing of trainings longer than the third-longest run ("claimed up to"): within that
-  length the first world never fails. Nothing is said of ten hours, in which nearly every training fails.
+- **Ageing.** A verdict claims nothing about trainings longer than the third-longest run ("claimed up to"): within
+  that length the first world never fails. It says nothing about ten hours, in which nearly every training fails.
 - **Bursts** make the mean rate look better between them. They cost restarts, all of which are counted.
-- **Rates by boot.** Two boots are asked for, and are few: of a rate that differs by boot more would have to be seen.
+- **Rates by boot.** A verdict requires two boots, which are few: if the rate differs by boot, more boots would have
+  to be seen.
 """
 
 

@@ -32,7 +32,7 @@ def page(parts: Mapping[str, Part]) -> str:
         "# Figures on watching",
         "",
         "`make soak` wrote this page; the figures are also in [watching-figures.json](watching-figures.json). All",
-        "of it is on a CPU: nothing here is about a GPU.",
+        "figures were measured on a CPU: nothing here is about a GPU.",
         "",
         "| what | goal | measured | met |",
         "| --- | --- | --- | --- |",
@@ -58,11 +58,11 @@ def page(parts: Mapping[str, Part]) -> str:
 SHAPED = """\
 ## Runs of many shapes, side by side
 
-Real processes, watched in real time with the limits of every run; what is watched are not trainings but ranks that go
-through their phases as told, and sleep (`benchmarks/shaped_ranks.py`), many side by side. Every second healthy run, and
-about half of those that hang, are watched as if five quick runs were known, with the tightest limits there are. A
-stopped process shows no stacks, and is found after twice its limit. Two samples of the stacks must confirm a hang:
-where tens of processes share a core, as the load above says, these take longer than the looks they are meant to be."""
+These are real processes, watched in real time with the limits of any run. They are not trainings but ranks that go
+through given phases and sleep (`benchmarks/shaped_ranks.py`), many side by side. Every second healthy run, and about
+half of the runs that hang, are watched as if five quick runs were known, with the tightest limits there are. A
+stopped process shows no stacks, and is found after twice its limit. Two samples of the stacks must confirm a hang: if
+tens of processes share a core, as the load above shows, the samples take longer than intended."""
 
 
 def figures(parts: Mapping[str, Part]) -> Iterator[tuple[str, str, str, str]]:

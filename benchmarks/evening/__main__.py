@@ -68,41 +68,43 @@ def _first_answer(made: Sequence[Evening]) -> str:
 PAGE_TEXT = """\
 # Figures on an evening of `make matrix-test`
 
-`make bench-evening` wrote this page. It is a simulation: which run comes next, what counts, and what a verdict takes is
-the real code, on the project's own matrix.yaml and its {stacks} ROCm stacks; clock, downloads and runs are synthetic,
-on a host with two GPUs. Nothing here is about a GPU. [Running](../running.md#in-stages) says what is
-decided, and how.
+`make bench-evening` wrote this page. It is a simulation: the real code chooses the next run, counts runs and decides
+verdicts, on the project's own matrix.yaml and its {stacks} ROCm stacks; clock, downloads and runs are synthetic,
+on a host with two GPUs. Nothing here is about a GPU. [Running](../running.md#in-stages) explains how runs are chosen.
 
-{seeds} evenings of each world, of {budget:g} hours at most. **Right**: the tier `good` is reached on two GPUs by a cell
-that is, and it is named; or, where none is, none is named and every stack had its turn. **Another named**: one is
-called good that is not. **Trains on one GPU**: when the first cell did that on real training, and how much was
-downloaded by then; in time is within {within:.0f} minutes and {gigabytes:g} GB. **In turn**: the first version's way,
-told to train on both GPUs: all stacks at once, then each cell of the selection in turn, round after round. It has no
-time to show anything to be good, and so is right only where nothing is.
+Each world has {seeds} evenings of {budget:g} hours at most. **Right**: the answer names a cell that is good on two
+GPUs and reached the tier `good` there; or, if no cell is good there, it names none and every stack had its turn.
+**Another named**: it names a cell as good that is not. **Trains on one GPU**: when a cell first completed real
+training on one GPU, and how much was downloaded by then; in time means within {within:.0f} minutes and {gigabytes:g}
+GB. **In turn**: the method of the first version, set to train on both GPUs. It makes all stacks at once, then runs
+each cell of the selection in turn, round after round. It has no time to show that a cell is good, so it is right only
+if none is.
 
 {table}
 
-The goal: {goal:.0%} right in {to_pass} of the {worlds} worlds. Where only ROCm 6.x trains, its stack is the third to be
-downloaded, and alone as large as those two and more: {gigabytes:g} GB do not reach that far.
+The goal is {goal:.0%} right in {to_pass} of the {worlds} worlds. If only ROCm 6.x trains, its stack is the third to
+be downloaded, and larger than the first two together: {gigabytes:g} GB are not enough for it.
 
-Evenings on which no GPU can be reset, so that each is lost for the night with its first hang, and evenings with a
-screen on one GPU, where right is what is good on the other one:
+The next table has evenings on which no GPU can be reset, so that the first hang of a GPU loses it for the night, and
+evenings with a screen on one GPU, on which an answer is right if it is good on the other GPU:
 
 {hindered}
 
-Without a reset the answer on two GPUs is lost with the first hang: the evening then goes on with the other GPU, if
+Without a reset, the first hang makes an answer on two GPUs impossible: the evening continues with the other GPU, if
 there is one left, names nothing that uses both, and says which GPU is unhealthy.
 
 ## What is assumed
 
-A download of 100 Mbit/s and {build:.0f} minutes to build a stack; {beside:.0f} s of a run beside training; of training
-{quick:.0f} s (`quick`), {standard:.0f} s (`standard`), {endurance:.0f} minutes (`endurance`). A hang is found after
-{features:.0f} s in the VPOC phase, after {first:.0f} s at the first step, after {step:.0f} s later; {crashes:.0%} of
-failures are crashes. A GPU that hangs is reset in {reset:.0f} s; without a reset a hang takes all GPUs of its run. What
-is sound starts {starts:.1%} of the time and runs {mtbf:.0f} h between failures.
+Downloads run at 100 Mbit/s, and a stack takes {build:.0f} minutes to build. A run takes {beside:.0f} s besides
+training, and training takes {quick:.0f} s (`quick`), {standard:.0f} s (`standard`) or {endurance:.0f} minutes
+(`endurance`). A hang is found after {features:.0f} s in the VPOC phase, after {first:.0f} s at the first step, and
+after {step:.0f} s later. {crashes:.0%} of failures are crashes. A GPU that hangs is reset in {reset:.0f} s; without a
+reset, a hang loses all GPUs of its run. A sound cell starts {starts:.1%} of the time and runs {mtbf:.0f} h between
+failures.
 
-Where everything hangs after an hour each stack would cost that hour, and ten hours are too short for nine of them: once
-two failed so, the others have their turn on seconds of training before another is run for hours.
+If everything hangs after an hour, each stack would cost that hour, and ten hours are too short for nine stacks. So
+after two stacks failed in this way, the others have their turn with seconds of training before another stack runs for
+hours.
 """
 
 
