@@ -42,9 +42,9 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
         "# `kill -9` of the harness, counted",
         "",
         f"Written by `benchmarks/kills.py` on {today()}, seed {seed}: {machine()}. "
-        "Processes run a stand-in for the app on a simulated GPU, containers the real one on a CPU. "
-        "`kill -9` does not test what a power cut does: the kernel still writes what was written. "
-        "A restart is timed until it begins a run; one that is killed before that is not.",
+        "Processes run a stand-in for the app on a simulated GPU, containers the real app on a CPU. "
+        "`kill -9` does not test a power cut, because the kernel still writes its buffers to disk. "
+        "A restart is timed until it begins a run; a restart that is killed before that is not timed.",
         "",
         "| | kills | at named points | records | lost, corrupt, run twice, left behind | restart, median | worst |",
         "|---|---|---|---|---|---|---|",

@@ -89,9 +89,10 @@ def page(figures: Sequence[Figures]) -> str:
     lines = [
         "# Figures on minimising",
         "",
-        f"`make bench-minimise` wrote this page on {time.strftime('%Y-%m-%d', time.gmtime())}: for each row",
-        f"{figures[0].cases} searches of simulated histories. What is planted causes failures at the rate given, or in",
-        "every other search prevents them, and all other runs pass; with nothing planted every run fails at that rate.",
+        f"`make bench-minimise` wrote this page on {time.strftime('%Y-%m-%d', time.gmtime())}, from",
+        f"{figures[0].cases} searches of simulated histories for each row. The planted variables cause failures at the",
+        "given rate, or prevent them in every second search; all other runs pass. With nothing planted,",
+        "every run fails at that rate.",
         "",
         "| what | goal | worst row | met |",
         "| --- | --- | --- | --- |",

@@ -208,10 +208,10 @@ def section(made: Sequence[Made], origin: str) -> list[str]:
         "",
         f"{len(faulty)} trainings with the real supervisor, as processes on a CPU, of {EPOCHS} epochs with a "
         f"checkpoint each. Each step also sleeps {SLEEP_SECONDS} s, and a step may stall {STEP_LIMIT:.0f} s: seconds "
-        f"stand for hours. While it trains, a fault comes every {MEAN_SECONDS_BETWEEN_FAULTS:.0f} s on average, at "
-        f"random: {told}. Without one it takes {work:.1f} s (T, mean of {len(healthy)}), {piece:.1f} s between "
-        f"checkpoints (c); a restart takes {restart:.1f} s (s, mean of {len(restarts)}, detection included). All ended "
-        "with a model.",
+        f"stand for hours. During training, a fault comes every {MEAN_SECONDS_BETWEEN_FAULTS:.0f} s on average, at "
+        f"random: {told}. A training without faults takes {work:.1f} s (T, mean of {len(healthy)}), with {piece:.1f} s "
+        f"between checkpoints (c); a restart takes {restart:.1f} s (s, mean of {len(restarts)}, detection included). "
+        "All ended with a model.",
         "",
         f"| | measured mean (95 %) | T/c (1/r + s)(e^(rc) - 1) | shown as bounds after {BLOCK} of them |",
         "|---|---|---|---|",
@@ -219,8 +219,8 @@ def section(made: Sequence[Made], origin: str) -> list[str]:
         f"less than {hours} |",
         f"| restarts | {count[0]:.2f} ({count[1]:.2f} to {count[2]:.2f}) | {times:.2f} | fewer than {bounded} |",
         "",
-        f"The bounds, from the failures and the time of {BLOCK} trainings at a time, were above what the formula says "
-        f"at the true rate in {above} of {len(bounds)} such blocks.",
+        f"The bounds, computed from the failures and the time of {BLOCK} trainings at a time, were above the value of "
+        f"the formula at the true rate in {above} of {len(bounds)} such blocks.",
     ]
 
 

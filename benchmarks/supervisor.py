@@ -140,8 +140,8 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
         "# `matrix train` through faults, counted",
         "",
         f"Written by `benchmarks/supervisor.py` on {today()}, seed {seed}: {machine()}, {how}, "
-        "on a CPU. Each training has one fault, in a random step of its first attempt; what follows it is found, ended "
-        f"and resumed from as with any other. Two epochs of {EPOCH_STEPS} steps.",
+        "on a CPU. Each training has one fault, in a random step of its first attempt; `matrix train` finds the fault, "
+        f"ends the attempt and resumes as usual. A training has two epochs of {EPOCH_STEPS} steps.",
         "",
         "| fault | trainings | a model that loads | weights of an uninterrupted one | attempts | median, s | worst |",
         "|---|---|---|---|---|---|---|",
@@ -152,12 +152,15 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     changed = sum(not one.same_arithmetic for _, one in made)
     taken = Counter(begin for _, one in made for begin in one.begins[1:])
     fallbacks = ", ".join(f"{name} {count}" for name, count in taken.most_common())
-    lines += [f"In {changed} of them a fallback changed the arithmetic. Fallbacks taken: {fallbacks or 'none'}.", ""]
+    lines += [
+        f"In {changed} of these trainings a fallback changed the arithmetic. Fallbacks taken: {fallbacks or 'none'}.",
+        "",
+    ]
     lines += [
         f"## {HOURS} hours of a campaign in which {WEDGES} times a GPU stops answering",
         "",
         f"A simulation (`benchmarks/wedges.py`) of two GPUs with a simulated clock, {NIGHTS} times each. The plan is "
-        "what the same hours settle when nothing happens. No real GPU was ever seen to stop answering here.",
+        "what the same hours settle if nothing happens. No real GPU ever stopped answering in these measurements.",
         "",
         "| what helps such a GPU | share of the plan settled, median | worst |",
         "|---|---|---|",
