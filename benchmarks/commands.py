@@ -42,8 +42,8 @@ def main() -> None:
         "# What commands cost, measured",
         "",
         f"Written by `make bench-commands` on {today()}: {machine_and_load()}. "
-        f"Commands are timed whole; of {given.repeats} times each the least. With a "
-        "load above the number of cores the clock measures the others: then the processor's time counts.",
+        f"Commands are timed whole; the least of {given.repeats} times is shown. If the load is above the number "
+        "of cores, the clock also measures other processes; then the processor time counts.",
         "",
         "| what | seconds | of processor | goal |",
         "|---|---|---|---|",

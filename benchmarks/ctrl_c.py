@@ -61,8 +61,8 @@ def main() -> None:
         "# Ctrl-C, measured",
         "",
         f"Written by `make bench-ctrl-c` on {today()}: {machine_and_load()}. "
-        f"A campaign whose run trains on the CPU with two loader workers, "
-        f"{times} times each: seconds from Ctrl-C to its answer, and to the end of the command with record and report.",
+        f"In each campaign, a run trains on the CPU with two loader workers; {times} campaigns for each row. "
+        "Seconds are from Ctrl-C to the answer, and to the end of the command with record and report.",
         "",
         "| a run | answered, median | longest | goal | done, median | longest | goal |",
         "|---|---|---|---|---|---|---|",

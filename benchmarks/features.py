@@ -260,7 +260,7 @@ def page(series: Series, sessions: int, loads: list[float]) -> str:
             "# Speed of the features",
             "",
             "`make bench-features` wrote this page (`LARGE=1`: also at 10 x the rows). Figures are ratios of",
-            "times taken in one run, in alternating order: medians of the rounds that stand beside them.",
+            "times taken in one run, in alternating order. Each is the median of the rounds beside it.",
             "",
             f"Machine: {hardware()}; load average {short(loads[0])} before, {short(loads[1])} after. {told}.",
             f"Data: `vpoc synth --sessions {sessions}`, {sessions * 1380:,} rows. Rows out: {counted}.",

@@ -199,7 +199,7 @@ def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:
             "# Images: measured",
             "",
             f"On {time.strftime('%Y-%m-%d', time.gmtime())}, Docker {version} with {store}, {cpus} processors,"
-            f" Linux {platform.release()}, by `{command}`. Of the `cpu` stack: no ROCm wheel was in any of it.",
+            f" Linux {platform.release()}, by `{command}`. The stack was `cpu`: no image contained a ROCm wheel.",
             f"Times are medians of {TIMES}; the load when it ended was {os.getloadavg()[0]:.1f}.",
             "",
             "| what | measured | goal | reached |",

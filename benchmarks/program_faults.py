@@ -136,8 +136,8 @@ def section(seen: Sequence[Seen], origin: str) -> list[str]:
     """Return the lines of the page about these faults, below their heading."""
     right = sum(one.right for one in seen)
     return [
-        f"{origin} {right} of {len(seen)} were called what they are; {sum(one.left for one in seen)} processes were "
-        "left.",
+        f"{origin} {right} of {len(seen)} faults were reported as what they are; "
+        f"{sum(one.left for one in seen)} processes were left running.",
         "",
         "| the program | outcome | cause by `matrix explain` | left | seconds | as it should be |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -174,7 +174,7 @@ def main() -> None:
         print(f"{time.strftime('%H:%M:%S')} {'right' if one.right else 'WRONG'} {one.fault.name}: {told}", flush=True)
     origin = (
         f"Written by `.venv/bin/python -m benchmarks.program_faults` on {today()}: "
-        f"{python_and_cores()} that had other things to do, processes, no GPU, "
+        f"{python_and_cores()} shared with other work, as processes, no GPU, "
         f"a stall limit of {STALL_LIMIT} s."
     )
     lines = section(seen, origin)

@@ -51,9 +51,9 @@ def main() -> None:
         f"# {count:,} records, measured",
         "",
         f"Written by `make bench-records` on {today()}: {machine_and_load()}. "
-        "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the "
-        f"median of {REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
-        "the number of cores the clock measures the others.",
+        "The runs of the default selection are synthetic. Commands are timed whole, with Python's start and all "
+        f"imports. The columns show the median of {REPEATS} calls, the fastest call, and the least processor time of a "
+        "call. If the load is above the number of cores, the clock also measures other processes.",
         "",
         "| what | seconds | fastest | of processor, least | goal |",
         "|---|---|---|---|---|",

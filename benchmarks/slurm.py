@@ -70,9 +70,9 @@ def keep(name: str, lines: list[str]) -> None:
     sections = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", before, re.MULTILINE | re.DOTALL))
     sections[name] = "\n".join([f"Measured {today()}, {machine_and_load()}.", "", *lines])
     text = (
-        "# Runs on Slurm, measured\n\nWritten by `make bench-slurm`. One host is all of the nodes, and a stand-in is "
+        "# Runs on Slurm, measured\n\nWritten by `make bench-slurm`. One host acts as all nodes, and a stand-in acts "
     )
-    text += "the app: no GPU was behind it, and no network's file system.\n"
+    text += "as the app. No GPU and no network file system were used.\n"
     text += "".join(f"\n## {one}\n\n{sections[one]}\n" for one in PARTS if one in sections)
     FIGURES.write_text(text, encoding="utf-8")
 
@@ -153,7 +153,7 @@ def kills(count: int, seconds: float, seed: int) -> list[str]:
     which = ", ".join(f"{number} of the {name}" for name, number in sorted(done.items()))
     return [
         f"{done.total()} kills with KILL at random moments ({which}) over {campaigns} campaigns of {RUNS} short runs; "
-        f"a command that was not killed ended with an error and was typed again: {again} times.",
+        f"{again} times, a command that was not killed ended with an error and was typed again.",
         "",
         "| runs planned | counted once | lost | counted twice | processes left |",
         "|---|---|---|---|---|",
@@ -183,7 +183,7 @@ def cost() -> list[str]:
         made = sum(1 for record in campaign.results.records() if record.intent.run_id.startswith("bare-"))
     assert made == COST_RUNS, made
     return [
-        f"{COST_RUNS} runs one after the other on one node, from the command to its end:",
+        f"{COST_RUNS} runs, one after the other, on one node, measured from the command to its end:",
         "",
         "| by `matrix run --on slurm`, s | by bare `sbatch` of the same scripts, s | more per run, s | goal |",
         "|---|---|---|---|",
@@ -245,8 +245,9 @@ def simulation() -> list[str]:
         alone = alone or hours
         rows.append(f"| {nodes} | {hours:.1f} | {alone / nodes:.1f} | {alone / nodes / hours:.0%} | {runs:.0f} |")
     return [
-        f"Simulated: `--all` over {CELLS} cells, a quarter of which always fail, a quarter half of the time, in "
-        f"{WORLDS} worlds. A run that passes takes 3 to 5 minutes, one that fails 1 to 5. Not measured on nodes.",
+        f"Simulated: `--all` over {CELLS} cells, in "
+        f"{WORLDS} worlds. A quarter of the cells always fail, and a quarter fail half of the time. A run that passes "
+        "takes 3 to 5 minutes, a run that fails 1 to 5. This was not measured on nodes.",
         "",
         "| nodes | hours, mean | ideal | of it | runs, mean |",
         "|---|---|---|---|---|",

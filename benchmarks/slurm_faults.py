@@ -147,9 +147,9 @@ def _figures(
     full = "that filled up" if several.full else "that never filled up (not root)"
     return [
         f"{RUNS} runs over {NODES} nodes, {seconds:.0f} s, {ahead}, at most {QUEUED_AT_MOST} jobs in the queue, on a "
-        f"folder {full}, which answers late (2 ms, one in 200 half a second) and shows the submitter what is new "
+        f"folder {full}, answers late (2 ms, half a second once in 200 times) and shows the submitter new files "
         f"{STALE_SECONDS} s late. In turn: {', '.join(happened)}. "
-        "A run that ends before it is hit has another outcome than meant.",
+        "A run that ends before its fault comes has an outcome other than meant.",
         "",
         "| runs planned | counted once | lost | counted twice | run again | in the report | processes left | jobs left "
         "| files others cannot read | outcomes other than meant |",

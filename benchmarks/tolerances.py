@@ -120,26 +120,26 @@ def main() -> None:
 # How far numbers are from the reference
 
 Written by `python -m benchmarks.tolerances` on {time.strftime("%Y-%m-%d")}: torch {version.stdout.decode().strip()},
-{platform.machine()}, {os.cpu_count()} cores. Largest difference of the gradient norm from the float32
-reference by step, relative to the smaller of both, over batches of 8 (seeds 1 and 7) and, of the mlp, 64 (seed 7),
-on 26 synthetic sessions, learning rate 0.001.
+{platform.machine()}, {os.cpu_count()} cores. The table shows, by step, the largest difference of the
+gradient norm from the float32 reference, relative to the smaller of both. Batches have 8 samples (seeds 1 and 7), for
+the mlp also 64 (seed 7). The data are 26 synthetic sessions; the learning rate is 0.001.
 
 {chr(10).join(lines)}
 
-The loss of the first step differed by {worst_loss:.0e} at most. A step near the end of the epoch, made again from the
-weights that were kept before it:
+The loss of the first step differed by {worst_loss:.0e} at most. The next table shows a step near the end of
+the epoch, repeated from the weights that were kept before it:
 
 {chr(10).join(again)}
 
-Beyond what `matrix run` allows, so that a sound
-run would be reported as `wrong-result`: {" and ".join(beyond) or "none"}.
+Rows beyond what `matrix run` allows, so that a
+sound run would be reported as `wrong-result`: {" and ".join(beyond) or "none"}.
 
-Adam's first updates move every weight by about the learning rate in the direction of its gradient's sign: where
-rounding changes the sign of a gradient near zero, the weight differs by a whole step. The attention
-models amplify it: with initial weights changed by a thousandth, which is what bfloat16 rounds by, a float32 training
-is as far from itself after a dozen steps of 8 samples. So their first steps are compared
-closely, and later ones only to a tolerance that grows with each step: enough to find a flipped exponent, not a small
-error. Small errors of later steps are found in the step that is made again.
+Adam's first updates move every weight by about the learning rate in the direction of its gradient's sign: if
+rounding changes the sign of a gradient near zero, the weight differs by a whole step. The attention models amplify
+this: if the initial weights change by a thousandth, the rounding error of bfloat16, two float32 trainings differ as
+much after a dozen steps of 8 samples. So the first steps of these models are compared closely, and later steps only to
+a tolerance that grows with each step: this finds a flipped exponent, but not a small error. The repeated step finds
+small errors of later steps.
 """
     PAGE.write_text(text, encoding="utf-8")
     print(text)

@@ -234,7 +234,7 @@ def page(series: Series, loads: list[float]) -> str:
             "# Speed of training",
             "",
             "`make bench-training` wrote this page (`ARGS=--chunks`: also the memory of training in chunks). Figures",
-            "are ratios of times taken in one run, in alternating order: medians of the rounds that stand beside them.",
+            "are ratios of times taken in one run, in alternating order. Each is the median of the rounds beside it.",
             "",
             f"Machine: {hardware()}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
             f"Instructions for bfloat16: {half}.",

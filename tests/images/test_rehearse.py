@@ -38,16 +38,17 @@ def stacks_of(printed: str) -> dict[str, dict[str, tuple[float, str]]]:
 HEAD = """\
 # First contact, rehearsed
 
-A stack of each source of wheels, carried from lock to record as `matrix rehearse` does it: every step is the product's
-own, but wheels come from an index on loopback, and the run is on the CPU. Torch is its CPU wheel under the name,
-version and requirements of the ROCm wheel, with `torch.version.hip` set; triton and ROCm's packages are stubs of some
-hundred bytes; `rocm` is a source package; AMD's indexes and PyTorch's 7.14 index answer 403 for what they do not hold.
+`matrix rehearse` took one stack of each source of wheels from lock to record. Every step is the product's own, but
+wheels come from an index on loopback, and the run is on the CPU. Torch is its CPU wheel under the name, version and
+requirements of the ROCm wheel, with `torch.version.hip` set. Triton and ROCm's packages are stubs of a few hundred
+bytes, and `rocm` is a source package. AMD's indexes and PyTorch's 7.14 index answer 403 for files that they do not
+have.
 **No ROCm wheel was fetched, installed or run, and no GPU was used.**
 
 Written by `WRITE_EVIDENCE=1 .venv/bin/python -m pytest tests/images/test_rehearse.py` on {date} ({machine}, two cores
-shared with other work, Docker {docker}, base image from Debian 12's packages), in {minutes:.0f} minutes. Times say what
-is slow, not how fast it is elsewhere; a build of a few seconds has its layers from an earlier rehearsal, as the builder
-keeps them.
+shared with other work, Docker {docker}, base image from Debian 12's packages), in {minutes:.0f} minutes. The times
+show what is slow, not how fast it is elsewhere. A build of a few seconds reuses layers that the builder kept from an
+earlier rehearsal.
 
 | source | stack | lock | fetch | build | run | fetched | made |
 |---|---|---|---|---|---|---|---|
@@ -55,7 +56,7 @@ keeps them.
 
 ## The command, and what it printed
 
-For the stack of AMD's folders no CPU wheel of torch was at hand for its Python, 3.12, so torch was a stub there, and
+For the stack of AMD's folders, no CPU wheel of torch was available for its Python, 3.12. So torch was a stub there, and
 the app a stand-in.
 
 ```text
@@ -65,7 +66,7 @@ $ {command}
 
 ## What confirmed each source
 
-Nothing was read from an index itself. Each was compared with what these say, last on {checked}; the versions are in
+No index itself was read. Each source was compared with these pages, last on {checked}; the versions are in
 [wheels.yaml](../../harness/matrix/wheels.yaml). A real host confirms a pair with `matrix lock`.
 
 | source | where | said by |

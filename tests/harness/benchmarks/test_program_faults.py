@@ -22,5 +22,5 @@ def test_one_is_called_what_it_is(tmp_path: Path, matrix: Matrix, monkeypatch: p
     assert seen.right, seen.record.detail
     wrong = Seen(fault, seen.record, 1)
     text = "\n".join(section([seen, wrong], "Written today."))
-    assert "Written today. 1 of 2 were called what they are; 1 processes were left." in text
+    assert "Written today. 1 of 2 faults were reported as what they are; 1 processes were left running." in text
     assert f"| `abort()` | failed (crash) | crash | 1 | {seen.record.seconds:.1f} | no |" in text
