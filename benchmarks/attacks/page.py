@@ -17,8 +17,8 @@ FIGURES = CHECKOUT / "docs" / "evidence" / "attacks-figures.json"
 TITLES = {
     "links": "Links at the names that the harness reads or writes",
     "kinds": "Files of other kinds, sizes, numbers and names",
-    "contents": "Lies and rubbish in files",
-    "resources": "More than there is room for",
+    "contents": "False or malformed contents of files",
+    "resources": "Exhausted resources",
     "processes": "Processes that hide, stop or stay",
     "folders": "The run folder itself",
 }
