@@ -20,7 +20,6 @@ from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.files.run_folder import RunFolder
-from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.screen.fitted import print_folded
 
@@ -211,6 +210,9 @@ def run_folder(results: Results, run: str) -> RunFolder:
         return results.folder_of(matching[0])
     if matching:
         raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
+    # Only here: ids and logs, which are explained most often, need no index.
+    from harness.evidence.index import Index  # noqa: PLC0415
+
     cells = {row.run_id: row.cell for row in Index(results).rows()}
     if run in cells.values():
         return _latest(results, [name for name in finished if cells.get(name) == run])
