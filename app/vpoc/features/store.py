@@ -80,7 +80,7 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
             "`vpoc features`"
         )
     usual = _facts(FeatureSet(frame.head(0), FeatureOptions(), "", 0, 0, 0, 0, {}))
-    # Whoever makes a file can give it its hash, too.
+    # A correct hash proves nothing: anyone who makes a file can also compute its hash.
     if not _is_like(facts, usual):
         raise _damaged(path)
     options, schema = FeatureOptions(**facts["options"]), frame.schema

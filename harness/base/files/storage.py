@@ -189,7 +189,7 @@ def size_of(file: Path) -> int:
 def make_folder_durably(folder: Path) -> None:
     """Make a folder and those above it so that they are still there after a crash; raises OSError.
 
-    Who shares a folder may lay a link there to a folder that only this user may write to: it is not followed.
+    A link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
     """
     if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), ROOT):
         raise AnotherUsersError(errno.EACCES, "is a link of another user's", str(folder))
