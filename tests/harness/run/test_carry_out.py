@@ -1,4 +1,4 @@
-"""What is done around the processes of a run."""
+"""Tests of `held_open`: what the harness does around the processes of a run."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from harness.run.carry_out import held_open
 
 
 def test_files_that_are_held_open_cannot_be_leased(tmp_path: Path) -> None:
-    """Whoever opens the data of a run would else wait for 45 seconds, as its app took a write lease."""
+    """With a write lease, an app would make the next process that opens the data wait for 45 seconds."""
     data = tmp_path / "merged.csv"
     data.write_text("bars", encoding="utf-8")
     with data.open("rb") as seen_by_app:
@@ -22,7 +22,7 @@ def test_files_that_are_held_open_cannot_be_leased(tmp_path: Path) -> None:
 def test_so_are_files_of_folders_and_of_many_those_that_are_not_deep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program of the user's own has its source there, and may have a folder of data."""
+    """The source of a user's own program is a folder, and its data may be one."""
     source, data = tmp_path / "source", tmp_path / "data"
     data.mkdir()
     files = [source / "train.py", data / "bars.parquet"]
@@ -41,7 +41,7 @@ def test_so_are_files_of_folders_and_of_many_those_that_are_not_deep(
         for file in shallow:
             with file.open("rb") as seen_by_app, pytest.raises(BlockingIOError):
                 fcntl.fcntl(seen_by_app, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    # Half of what may be open, and as many of each folder.
+    # Half of the 40 files that may be open, shared equally: 10 in the first folder, and the only one in the second.
     assert len([one for one in held if one in files]) == 10 + 1
     assert not [one for one in held if one.is_relative_to("/etc")]
     with shallow[0].open("rb") as seen_by_app:

@@ -1,4 +1,4 @@
-"""Chunks of a merged CSV."""
+"""Tests of how a merged CSV is cut into chunks: its sessions or, if it has none, groups of rows."""
 
 import tracemalloc
 import zoneinfo
@@ -12,7 +12,7 @@ from harness.run import data_parts
 from harness.run.data_parts import read_chunks
 
 HEADER = "ts,open,high,low,close,volume,vix\n"
-# In winter a trade date begins at 23:00 UTC, in summer at 22:00.
+# Stamps by trade date, which begins at 23:00 UTC in winter and at 22:00 UTC in summer.
 STAMPS = {
     "2024-01-02": ["2024-01-01T23:00:00Z", "2024-01-02T21:59:00Z"],
     "2024-01-03": ["2024-01-02T23:00:00Z"],

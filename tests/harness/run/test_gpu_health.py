@@ -37,7 +37,7 @@ CALM = "usb 1-2: new high-speed USB device number 3 using xhci_hcd"
 
 @pytest.fixture
 def run(matrix: Matrix, dual_host: HostFacts) -> Run:
-    """A run on both GPUs."""
+    """Return a run on both GPUs."""
     environment = Environment(Path("/no/python"), {"lock": "l"}, {}, "cuda")
     cell, data = matrix.cells["rocm6.3-torch2.9.1-plain"], InputFile(path="/bars.csv", sha256="a" * 64)
     return Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(0, 1))
@@ -45,7 +45,7 @@ def run(matrix: Matrix, dual_host: HostFacts) -> Run:
 
 @pytest.fixture
 def checkup(tmp_path: Path, tree: Tree, run: Run) -> Checkup:
-    """The same on a host whose kernel log can be read."""
+    """Return the checkup of that run, on a host whose kernel log can be read."""
     tree.kernel_says(CALM)
     results = Results(tmp_path / "results")
     folder = results.run_folder("r1")
@@ -58,7 +58,7 @@ def unhealthy(checkup: Checkup) -> dict[int, str]:
 
 
 def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
-    """Have the probes before the run, of GPU 0 and of GPU 1, end like this."""
+    """Run the checks before a run; the probes of GPU 0 and GPU 1 return `probed`."""
     answers = iter(probed)
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     before_run(checkup)
@@ -72,14 +72,14 @@ def with_actions(checkup: Checkup, its: Actions) -> Checkup:
 
 
 def acting(checkup: Checkup, *probed: Probed, reset: Reset | None = None) -> Checkup:
-    """Return it with probes that end like this."""
+    """Return the checkup with probes that return `probed`, and resets that return `reset`: by default, refused."""
     answers = iter(probed)
     refused = Reset(False, "not reset: a screen is attached to it (DP-1)")
     return with_actions(checkup, Actions(lambda _: 1, lambda _: next(answers), lambda _: reset or refused))
 
 
 def shown(checkup: Checkup) -> list[tuple[str, str, int | None, bool | None]]:
-    """Return the steps that were written down, but for those that say that a run begins."""
+    """Return the steps in the health log, without those that mark the start of a run."""
     steps = (step for step in read_steps(checkup.results) if (step.when, step.check) != ("before-run", "memory"))
     return [(step.when, step.check, step.gpu, step.good) for step in steps]
 
@@ -90,12 +90,12 @@ def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkey
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     memory, unfit, _ = before_run(checkup)
     assert memory == {0: 100 << 20, 1: 5 << 20}
-    # What fails there may be the environment's fault, or the host's.
+    # The failure may be the environment's fault or the host's, so the GPU does not count as unhealthy.
     assert unfit is not None
     assert unfit.startswith("not begun, as no stack's probe has passed on it since the boot: GPU 1: device hung")
     assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
-    # The run did not begin which the probe of GPU 0 was for: it serves.
+    # The probe of GPU 0 still serves, because the run that it was made for did not begin.
     assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, None, None)
     assert [step[2:] for step in shown(checkup)] == [(0, True), (1, None), (1, True)]
 
@@ -104,7 +104,7 @@ def test_a_probe_serves_no_run_but_the_next(checkup: Checkup, monkeypatch: pytes
     prove(checkup, monkeypatch, WELL, WELL)
     after_completion(acting(checkup, WELL, WELL), time.time())
     assert before_run(acting(checkup)).why_unfit is None
-    # That run began, and nobody knows what became of it: its harness was killed.
+    # That run began and has no end in the log, as if its harness was killed, so the GPUs are probed again.
     assert (before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit or "").startswith(
         "not begun, on an unhealthy GPU: GPU 0"
     )
@@ -128,10 +128,10 @@ def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
     no_answer = Probed(None, "the probe could not be started: no such file or directory")
     for failed in (UNHEALTHY, no_answer):
         assert (before_run(acting(checkup, failed, WELL)).why_unfit or "").startswith("not begun, as no stack's probe")
-    # What fails before it asks anything of a GPU is the stack's own fault, wherever it is.
+    # A probe that fails before it uses the GPU shows a fault of the stack.
     lost = Probed(None, "import failed: no module named torch", of_environment=True)
     assert before_run(acting(checkup, lost, lost)).why_unfit is None
-    # Another boot says nothing.
+    # A probe that passed since another boot does not count.
     append_steps(checkup.results, [make_step(environment="another", boot_id="an earlier one")])
     assert before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit is not None
     append_steps(checkup.results, [make_step(environment="another")])
@@ -141,7 +141,7 @@ def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
         "no kernels for this card: its probe fails where another stack's passed since the boot: GPU 0: device hung"
     )
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
-    # Without an answer nothing is known of its kernels.
+    # A probe that gave no answer does not show that the stack lacks kernels for this GPU.
     assert before_run(acting(checkup, no_answer, WELL))[1:] == (None, None)
 
 
@@ -244,7 +244,7 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
         (problem,) = problems
         assert problem.startswith("the kernel log shows that a GPU did not answer: ")
         assert "GPU reset begin! (and 1 more)" in problem
-        # The probe passed: it may be used again.
+        # The GPU may be used again, because its probe passed.
         assert unhealthy(checkup) == {}
 
 
@@ -260,7 +260,7 @@ def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
         return 1
 
     def probed(_: object) -> Probed:
-        # What a probe or a reset of recovery brings about is none of the run's.
+        # The kernel logs this during the probe of recovery, so the run did not cause it.
         tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE", f"{said}GPU reset begin!")
         return WELL
 
@@ -288,7 +288,7 @@ def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatc
         "a probe of GPU 1 cannot be killed",
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
     )
-    # It may hold the locks of all of them.
+    # The probe may hold the locks of all GPUs of the run.
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host).keys() == {0, 1}
 
 
@@ -300,7 +300,7 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
     unfit = before_run(checkup)[1]
     assert unfit is not None
     assert unfit.endswith("GPU 1: the probe did not end in 540 s; it cannot be killed")
-    # It may hold the locks of all of them for ever.
+    # The probe may hold the locks of all GPUs of the run for ever.
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {
         0: LOCK_HELD_DETAIL,
         1: "the probe did not end in 540 s; it cannot be killed",

@@ -28,7 +28,7 @@ GPU = a_gpu(1)
 
 
 def answer(**broken: str) -> str:
-    """Return the output of `vpoc probe --json`; keywords (with underscores) name checks that did not pass."""
+    """Return the output of `vpoc probe --json`; `broken` has the outcomes of checks that did not pass."""
     outcomes = {check: broken.get(check.replace("-", "_"), "passed") for check in PROBE_CHECKS}
     checks = [{"check": c, "outcome": o, "detail": f"{c} told", "killable": True} for c, o in outcomes.items()]
     breaks = next((check for check, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
@@ -101,7 +101,7 @@ def a_run(python: Path, matrix: Matrix, host: HostFacts, **changes: Any) -> Run:
 
 @pytest.fixture
 def make_run(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Iterator[MakeRun]:
-    """Makes a run on both GPUs whose interpreter is a script, and its folder."""
+    """Return a function that makes a run on both GPUs, with a script as its interpreter, and the run's folder."""
     folder = tmp_path / "runs" / "r1"
 
     def make(script: str) -> tuple[RunSpec, Path, ProcessExecutor]:
@@ -126,7 +126,7 @@ def test_only_that_gpu_is_seen_and_the_preset_is_not(make_run: MakeRun) -> None:
 
 
 class Refusing(ProcessExecutor):
-    """Keeps the job it is given and refuses it as an engine that is gone does."""
+    """An executor that keeps the job it is given and refuses it, like an engine that is gone."""
 
     job: Job | None = None
 
@@ -147,7 +147,7 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
     assert job.container is not None
     assert [device.inside for device in job.container.devices] == ["/dev/kfd", "/dev/dri/renderD129"]
     assert not any("VISIBLE" in name for name in job.variables)
-    # The preset is in the image, so it has to be taken away.
+    # The image sets the preset's variables, so the command has to unset them.
     assert job.arguments[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
 
 
@@ -194,7 +194,7 @@ def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
 
 
 class Lost:
-    """A probe whose engine is gone: it cannot be asked, or is not even ended."""
+    """A handle of a probe whose engine is gone: `poll` raises (`asked`), or never reports an end."""
 
     pid = None
     inspected = None
@@ -247,10 +247,10 @@ def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_reported(
     executor.real.stop(1)
 
 
-# It may come between the opening of a file and the `with` that closes it.
+# The interruption may come between the opening of a file and the `with` that closes it.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:
-    # Not before the harness waits for it: how a start is interrupted is tested with the executors.
+    # The probe waits a second before it interrupts the harness: interrupted starts are tested with the executors.
     spec, folder, executor = make_run("time.sleep(1); os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
         probe_gpu(spec, GPU, executor)

@@ -18,7 +18,7 @@ Memory = Callable[[float], int | None]
 
 
 class Made:
-    """A synthetic GPU and a clock that goes on while one sleeps; what was done to it is in `done`."""
+    """A synthetic GPU with a clock that advances only by its actions; `done` lists its probes and resets."""
 
     def __init__(self, *probes: Probed, reset: Reset | None = None) -> None:
         self.seconds = 0.0
@@ -69,7 +69,7 @@ def test_memory_that_stays_is_not_waited_for_longer_than_a_minute() -> None:
     memory, probe = climbed(made)
     assert (memory.good, memory.seconds) == (False, MEMORY_SECONDS)
     assert memory.detail.startswith("not back after 60 s: 356 MiB in use")
-    # The probe alone says whether the GPU can be used.
+    # Only the probe decides whether the GPU can be used.
     assert probe.good
 
 

@@ -1,4 +1,4 @@
-"""Runs of an app that leaves anything but a result, and treats its folder as it likes: each has its record."""
+"""Tests of runs whose app leaves no usable result or tampers with its run folder: each still gets a record."""
 
 import json
 import re
@@ -59,7 +59,10 @@ WITH_OUR_FILES = {
 
 @pytest.fixture
 def attack(tmp_path: Path, matrix: Matrix, host: HostFacts) -> Attack:
-    """Runs Python code in place of the app, which ends without an error."""
+    """Return a function that runs Python code as the app and returns the run's record.
+
+    It also checks that the run took less than 30 s and left a file outside its folder unchanged.
+    """
     (tmp_path / "secret").write_text(SECRET)
 
     def run(code: str) -> Record:
@@ -142,7 +145,7 @@ def test_when_it_fails_what_it_left_is_reported_besides(attack: Attack) -> None:
 
 
 def test_nothing_but_the_one_way_opens_what_is_in_the_work_folder(attack: Attack) -> None:
-    """Whatever the harness opens, lists, renames or removes by a path is outside of it, but for making its places."""
+    """Only the functions named below may open, list, rename or remove something in the work folder by its path."""
     seen: set[tuple[str, str]] = set()
 
     def listen(event: str, arguments: tuple[object, ...]) -> None:

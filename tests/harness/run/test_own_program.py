@@ -1,4 +1,4 @@
-"""Runs of programs of the user's own: plain Python, as processes of this host."""
+"""Tests of runs of a user's own programs: plain Python scripts that run as processes on this host."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ for step in range(1, 4):
     print(f"step {step}/3 loss {1 / step}")
 json.dump({"loss": 1 / 3}, open("metrics.json", "w"))
 """
-# What runs until it is stopped.
+# A script that runs until it is stopped.
 FOR_EVER = "import time\nprint('step 1/9 loss 1')\nwhile True: time.sleep(.05)"
 
 Make = Callable[..., Record]
@@ -42,7 +42,7 @@ Make = Callable[..., Record]
 
 @pytest.fixture
 def make(tmp_path: Path, matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Runs a script once; keywords are those of the program, or `time_limit`."""
+    """Return a function that runs a script once; `values` are further fields of its `Program`."""
     monkeypatch.setattr(programs, "PROGRAMS", tmp_path / "programs")
 
     def make(text: str, *, time_limit: int = 60, observe: Callable[[], None] = lambda: None, **values: Any) -> Record:
@@ -55,7 +55,7 @@ def make(tmp_path: Path, matrix: Matrix, host: HostFacts, monkeypatch: pytest.Mo
         workload = Workload.model_validate(asked)
         assert taken.taken is not None
         data = InputFile(path=str(source), sha256=taken.taken.version)
-        # As its path is: a link to it would be the interpreter it was made from.
+        # Not resolved, because in a virtual environment this link leads to the interpreter that made the environment.
         python = Path(sys.executable)
         environment = Environment(python, {"lock": "l"}, {"PYTHONPATH": "/nowhere"}, "cpu")
         run = Run("r1", matrix.cells["cpu-plain"], workload, data, environment, host)

@@ -1,4 +1,4 @@
-"""Checks of the files that a program of the user's own has to leave."""
+"""Tests of the checks of the files that a user's own program has to produce."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
         (b'{"eval": {"loss": 1%s}}' % (b"0" * 400), []),
         (b'{"eval": 1}', [("no-result", "has no number eval.loss")]),
         (b"{", [("no-result", "is not JSON")]),
-        # Half a gigabyte in memory.
+        # Parsed, this would take half a gigabyte of memory.
         (b'{"eval": {"loss": 0.5}, "": [%s0]}' % (b"[]," * (5 << 20)), [("no-result", "has more than 4194304 bytes")]),
     ],
 )
@@ -120,11 +120,11 @@ def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
         (safetensors({"w": {**TENSOR, "data_offsets": [0, 4, 8]}}, bytes(8)), UNREADABLE),
         (safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8)), ""),
         (safetensors({"__metadata__": None, "w": TENSOR}, bytes(8)), ""),
-        # The library reads none of these.
+        # The safetensors library refuses each of these.
         (safetensors({"__metadata__": {"format": 1}, "w": TENSOR}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "shape": [-2, -1]}}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "shape": [2, True]}}, bytes(8)), UNREADABLE),
-        # Products of three thousand numbers of thousands of digits took minutes.
+        # Without these bounds, a shape of three thousand numbers of thousands of digits took minutes to multiply.
         (safetensors({"w": {**TENSOR, "shape": ["2"]}}, bytes(8)), UNREADABLE),
         (safetensors({"w": {**TENSOR, "shape": [1] * 65}}, bytes(8)), UNREADABLE),
     ],
@@ -137,7 +137,7 @@ def test_safetensors_are_what_their_header_says(tmp_path: Path, content: bytes, 
 
 @pytest.mark.parametrize(("count", "problem"), [(20_000, ""), (150_000, UNREADABLE)])
 def test_a_file_of_many_tensors_is_read_up_to_a_bound_of_its_own(count: int, problem: str, tmp_path: Path) -> None:
-    """A mixture of experts has ten thousand and more, and more values than all else that is read as JSON."""
+    """A mixture of experts has ten thousand tensors or more, so its header has more values than other JSON files."""
     tensor = b'{"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}'
     header = b"{" + b",".join(b'"%d": %b' % (number, tensor) for number in range(count)) + b"}"
     file = tmp_path / "model.safetensors"
@@ -146,7 +146,7 @@ def test_a_file_of_many_tensors_is_read_up_to_a_bound_of_its_own(count: int, pro
 
 
 def test_a_header_of_more_objects_than_tensors_have_is_not_taken_in(tmp_path: Path) -> None:
-    """Each takes twenty times as much memory as a number."""
+    """An object takes twenty times as much memory as a number."""
     objects = b'{"w": %b, "__metadata__": [%b]}' % (json.dumps(TENSOR).encode(), b",".join([b'{"":0}'] * 400_000))
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(objects)) + objects + bytes(8))
@@ -157,7 +157,7 @@ def test_a_header_of_more_objects_than_tensors_have_is_not_taken_in(tmp_path: Pa
 def test_what_is_in_a_file_of_weights_twice_is_looked_at_once(
     weights: bool, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of two kilobytes has lists of the same list twice, forty deep, that nobody can walk through."""
+    """A file of two kilobytes can nest forty lists that each hold the next one twice: 2**40 items to visit."""
     torch = ModuleType("torch")
     tensor = type("Tensor", (), {})
     nested: list[Any] = [tensor()] if weights else []

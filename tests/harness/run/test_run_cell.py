@@ -1,4 +1,4 @@
-"""Runs of a stand-in app on synthetic GPUs: what follows a run that does not complete."""
+"""Tests of `run_cell` with a stand-in app on synthetic GPUs: the record, and the checks that follow a run."""
 
 import fcntl
 import json
@@ -40,8 +40,8 @@ from harness.run.spec import resolve_run
 from harness.run.watch.watch import Observer
 from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 
-# Trains by waiting where the file `wait` lies in the folder of results, and fails; from then on its probe finds what is
-# in the file `breaks`.
+# The stand-in app. Its training waits for 60 s if the results folder has a file `wait`, and then fails. After training,
+# its probe reports that the check named in the file `breaks` hung.
 APP = f"""#!{sys.executable}
 import json, os, pathlib, sys, time
 command, results = sys.argv[3], pathlib.Path.cwd().parents[2]
@@ -78,7 +78,7 @@ class Bench:
         self.run = run
 
     def lay(self, name: str, text: str = "") -> None:
-        """Lay a file where the app looks for it."""
+        """Write a file into the results folder, where the app looks for it."""
         self.results.folder.mkdir(exist_ok=True)
         (self.results.folder / name).write_text(text, encoding="utf-8")
 
@@ -87,7 +87,7 @@ class Bench:
 
     @property
     def record(self) -> Record:
-        """What became of a run that was interrupted."""
+        """The record in the results folder: of an interrupted run, `make` returns none."""
         record = self.results.record(self.run.run_id)
         assert record is not None
         return record
@@ -95,7 +95,7 @@ class Bench:
     @property
     def steps(self) -> list[tuple[str, str, bool | None]]:
         steps = read_steps(self.results)
-        # That a run begins is written down, too.
+        # Such a step marks the start of a run.
         return [(s.when, s.check, s.good) for s in steps if (s.when, s.check) != ("before-run", "memory")]
 
 
@@ -134,7 +134,7 @@ def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_o
     record = bench.make(observe)
     assert record.diagnosis == "app-error"
     assert refused
-    # Of what is inside a container nobody knows the paths.
+    # The message has the paths of the host, because the user does not know those inside the container.
     said = f"{data}: line 3 of {tmp_path}/output/x, not /data/bars.csv2 nor /a/work"
     verify = "its image was not built here; `matrix verify rocm6.3-torch2.9.1-plain` compares"
     assert record.detail == f"the train process ended with exit 1: '{said}'; {verify}"
@@ -156,7 +156,7 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
     ]
     health = json.loads((bench.results.run_folder("r1") / "failure/health.json").read_text())
     assert [step["check"] for step in health["steps"]] == ["memory", "kernel-log", "probe"]
-    # What a probe writes down is no part of the run's own log.
+    # The run's own log does not have the output of a probe.
     assert "checks" not in (bench.results.run_folder("r1") / "log.txt").read_text()
 
 
@@ -174,7 +174,7 @@ def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Ben
 
 
 def completing(request: Request, evidence: Evidence) -> Outcome:
-    """Every run that nobody stopped has completed."""
+    """Stand in for `decide`: every run that was not stopped has completed."""
     return Outcome("completed", None, "done") if evidence.stopped_by is None else decide(request, evidence)
 
 
@@ -194,7 +194,7 @@ def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
         ("after-completion", "reset", None),
     ]
     assert counts_of(bench.results)["r1"].counts_as == "failed"
-    # The next run is not begun: nothing trains on it, and nothing of it counts.
+    # The next run does not begin on the unhealthy GPU, and does not count.
     bench.run = replace(bench.run, run_id="r2")
     second = bench.make()
     assert (second.outcome, second.diagnosis) == ("host-fault", "not-begun")
@@ -215,7 +215,7 @@ def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest
         "after-completion",
         "after-completion",
     ]
-    # A run that was interrupted is not followed by a probe: the next one probes, and finds what it left.
+    # No probe follows an interrupted run; the probe before the next run finds the GPU unhealthy.
     bench.run = replace(bench.run, run_id="r3")
     bench.lay("wait")
     with pytest.raises(KeyboardInterrupt):
@@ -291,7 +291,7 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
     record = bench.record
     assert (record.outcome, record.detail) == ("interrupted", "stopped by SIGINT")
     assert record.explanation is None
-    # The record does not wait for that.
+    # The run's end in the record is before these checks.
     after = [("after-failure", "memory", True), ("after-failure", "kernel-log", True)]
     assert bench.steps == [("before-run", "probe", True), *after]
     assert [step.at > record.finished for step in read_steps(bench.results)] == [False, False, True, True]
@@ -301,7 +301,7 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
     assert processes_of_run(bench.results.run_folder("r1")) == []
 
 
-# It may come between the opening of a file and the `with` that closes it.
+# Ctrl-C may come between the opening of a file and the `with` that closes it.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
@@ -317,7 +317,7 @@ def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench:
 
 @pytest.fixture
 def signal_when() -> Any:
-    """Sends this process SIGINT as soon as a file appears."""
+    """Return a context manager that sends this process SIGINT as soon as a file appears."""
 
     @contextmanager
     def sending(file: Path) -> Iterator[None]:
@@ -355,7 +355,7 @@ def test_what_cannot_be_killed_is_the_hosts_fault(bench: Bench, monkeypatch: pyt
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
     assert record.host_problems == ("a process of the run cannot be killed",)
-    # Its lock may never be had again: nothing is to be run on it, and it was not probed.
+    # The process may hold the lock of its GPU for ever, so nothing may run on that GPU, and it was not probed again.
     assert unhealthy_gpus(bench.results, bench.run.host) == {1: "a process of a run on it cannot be killed"}
     assert list(bench.results.run_folder("r1").glob("probe-*")) == [bench.results.run_folder("r1") / "probe-gpu1.txt"]
     assert ("after-failure", "memory", True) not in bench.steps
@@ -404,7 +404,7 @@ def test_a_clock_that_is_set_meanwhile_changes_no_duration(
     set_by: float, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, began = time.time, time.monotonic()
-    # No record of a run that was over before it began is imported, nor of one that took years.
+    # A record of a run that ended before it began, or that took years, would not be imported.
     monkeypatch.setattr(time, "time", lambda: real() + (set_by if (bench.results.folder / "trained").exists() else 0))
     record = bench.make()
     assert record.seconds <= record.finished - record.intent.started <= time.monotonic() - began

@@ -1,4 +1,4 @@
-"""An injected fault is in the command and the intent, and in nothing that evidence is told apart by."""
+"""Tests of how a requested run becomes commands, an intent and a verification job."""
 
 import re
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_the_app_is_given_jax_alone(run: Run, matrix: Matrix, tmp_path: Path) ->
     assert "--framework" not in usual.intent.commands["train"]
     assert re.search("--framework jax( |$)", " ".join(on_jax.intent.commands["train"]))
     assert (usual.request.jax, on_jax.request.jax) == (None, "0.10.0")
-    # One work, so that the two can be compared.
+    # The workload is the same, so that runs of the two frameworks can be compared.
     assert on_jax.intent.workload_hash == usual.intent.workload_hash
     assert on_jax.verification is not None
     assert "--framework" not in on_jax.verification.arguments
@@ -149,7 +149,7 @@ def test_a_container_has_room_for_the_threads_of_each_rank_on_this_host(run: Run
 
 
 class TestVerification:
-    """What verifies a run is this host's own, in a folder of its own."""
+    """The job that verifies a run: this host's own app, in a folder of its own."""
 
     def test_a_process_has_nothing_of_the_run_but_its_options(self, run: Run, tmp_path: Path) -> None:
         preset = run.cell.preset.model_copy(update={"variables": {"HSA_ENABLE_SDMA": "0"}})

@@ -1,4 +1,4 @@
-"""What an app says of itself is not believed: runs of a stand-in are verified by another process of this host's."""
+"""Tests of verification: another process, of this host's own app, checks what the app of a run claims."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ from harness.run.run_cell import run_cell
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch
 
-# Notes each command, and has a chance to do something before and after it.
+# The stand-in app, which notes each command and runs extra code before and after it.
 SCRIPT = """#!{python}
 import hashlib, json, os, pathlib, shutil, sys, time
 sys.path.insert(0, {checkout!r})
@@ -78,7 +78,7 @@ class Place:
         return file.read_text().strip() if file.exists() else ""
 
     def make(self, before: str = "", after: str = "", run_id: str = "r1") -> Record:
-        """Run the app with this code before and after what the stand-in does."""
+        """Run the judged app with this code before and after the stand-in's own."""
         self.script("judged", before, after)
         record = run_cell(replace(self.run, run_id=run_id), self.results, ProcessExecutor())
         assert self.results.record(run_id) == record
@@ -149,7 +149,7 @@ LIES = {
 
 @pytest.mark.parametrize(("after", "diagnosis", "detail"), LIES.values(), ids=LIES)
 def test_a_lie_is_found_whatever_the_app_says_of_it(after: str, diagnosis: str, detail: str, place: Place) -> None:
-    # It would say so of a check or a reference, too, if it were asked.
+    # The app reports success for every other command, so it would also pass a check or a reference if it ran them.
     record = place.make("if command != 'train': sys.exit(0)", after)
     assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
     assert detail in record.detail
@@ -169,7 +169,7 @@ def test_a_flattering_validation_loss_is_found_though_progress_has_it_too(place:
 @pytest.mark.slow
 def test_what_an_earlier_run_left_is_of_other_steps_also_with_the_nonce_put_in(place: Place) -> None:
     assert place.make().outcome == "completed"
-    # What is removed of a run that completed is no secret: an image can bring it along.
+    # An image can bring along the files of an earlier run, also those that are removed when a run has completed.
     earlier = place.folder / "earlier"
     honest = place.make(after=f"shutil.copytree(work, {str(earlier)!r})", run_id="r2")
     assert honest.outcome == "completed"
@@ -305,7 +305,7 @@ def test_no_more_models_are_copied_than_were_asked_for(place: Place) -> None:
 
 
 def test_models_of_nothing_but_holes_are_not_copied(place: Place) -> None:
-    """Their copies take minutes and gigabytes, and the run itself took neither."""
+    """A copy would take minutes and gigabytes, although the app needed neither to make the file."""
     after = "model = work / 'output' / 'model.pt'; os.truncate(model, 300 << 20)"
     record = place.make(after=after)
     assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record
@@ -332,7 +332,7 @@ def _full(*_: object) -> None:
 def test_models_are_not_copied_where_they_are_too_large(
     disk_is_full: bool, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk is the host's matter: the run does not count, and no other one begins there."""
+    """A full disk is the host's problem: the run does not count, and no other run begins in that results folder."""
     if disk_is_full:
         monkeypatch.setattr("harness.run.verify.DiskLimit", SimpleNamespace(of=lambda _: DiskLimit(10)))
         free = r"/r1: no room for copies of its models and states of [\d.]+ kB, 0 kB may be taken; free space there"
@@ -349,7 +349,7 @@ def test_models_are_not_copied_where_they_are_too_large(
         assert not place.results.run_folder("r2").exists()
         monkeypatch.undo()
         monkeypatch.setattr("harness.run.verify.DiskLimit", SimpleNamespace(of=lambda _: DiskLimit(1 << 20)))
-        # What failed counts, and holes take no room.
+        # A run that failed by itself counts as failed even then, and holes take no disk space.
         for number, lies in enumerate(
             ("os.truncate(model, 0); os.truncate(model, 300 << 20)", "model.write_bytes(bytes(2 << 20)); sys.exit(3)")
         ):

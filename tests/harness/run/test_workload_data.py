@@ -95,7 +95,7 @@ def test_a_strategy_of_several_devices_is_given_their_number(strategy: str) -> N
     chosen = workload(strategy=strategy)
     assert device_count(chosen, "cuda", (0, 1, 3)) == 3
     assert device_count(chosen, "cpu", ()) == 2
-    # An interpreter of the user's may see GPUs that are not AMD's.
+    # A user's own interpreter may see GPUs that are not AMD's, which the harness does not list.
     assert device_count(chosen, "cuda", ()) == 1
     assert train_options(chosen, 3)["devices"] == 3
 
@@ -154,7 +154,7 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
     assert {workload_hash(workload(**{name: value}), "a") for name, value in LABELS.items()} == {
         workload_hash(workload(), "a")
     }
-    # A program takes the place of all these options: tests/harness/matrix/test_programs.py.
+    # `program` replaces all these options and is tested in tests/harness/matrix/test_programs.py.
     others = {"synthetic", "backend", "mixed_precision_dtype", "program"}
     assert set(Workload.model_fields) == set(CHANGES) | set(LABELS) | others
 
@@ -230,7 +230,7 @@ def test_data_are_refused_by_the_app_alone(
 
 
 def bars_of(place: Path, days: int, header: str = "ts,open,high,low,close,volume,vix") -> Path:
-    # Each week ends with bars of a Sunday, as those in UTC do.
+    # Each week has a Sunday too, because in UTC the trading of a week begins on Sunday.
     dates = [
         date(2024, 1, 1) + timedelta(day // 6 * 7 + (day % 6 if day % 6 < 5 else 6)) for day in range(days * 6 // 5)
     ]
