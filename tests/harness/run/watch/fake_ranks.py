@@ -1,6 +1,6 @@
-"""A program: ranks that tell where they are as the app does, with a fault in one of them, and no work.
+"""A program that stands in for the app: its ranks report progress and do no work, and one of them has a fault.
 
-fake_ranks.py WORLD STEPS [FAULT@STEP/RANK]
+Usage: fake_ranks.py WORLD STEPS [FAULT@STEP/RANK]
 """
 
 import ctypes
@@ -23,7 +23,7 @@ def wait_for(others, step, sleep):
     while any(number() < step for number in others):
         sleep(0.01)
 """
-# By the file's name stacks are known to wait in the exchange.
+# Compiled with this file name, because the harness recognizes by it that a rank waits in the exchange.
 exchange: dict[str, Any] = {}
 exec(compile(EXCHANGE_SOURCE, "/app/vpoc/ranks/exchange.py", "exec"), exchange)
 
@@ -38,7 +38,7 @@ def spin() -> None:
 
 
 def work() -> None:
-    """Four seconds in many places, in each of them once."""
+    """Spend four seconds in many different stacks, so that no two samples of them agree."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < 4:
         deeper(int(20 * passed))

@@ -18,7 +18,7 @@ def told(line: int, rank: int = 0, file: str = "/x/vpoc/training/loop.py") -> Pr
 
 
 class Samples:
-    """Gives the stacks of its list, one list a time, and repeats the last."""
+    """A source of stack samples: each call returns the next of `samples`, and the last one again after that."""
 
     def __init__(self, *samples: Sequence[ProcessStacks], steps: Sequence[int] = (5,)) -> None:
         self._samples, self._steps = samples, steps
@@ -39,7 +39,7 @@ def judge(confirmation: Confirmation, stalls: Sequence[RankStall], now: float) -
 
 
 def until_hung(samples: Samples, ranks: int = 1, seconds: float = 3 * LIMITS["step"]) -> tuple[float, str] | None:
-    """When a rank that advanced at 0 is held to hang, and why."""
+    """Return when ranks that advanced at 0 are judged to hang, in seconds, and why; None: not within `seconds`."""
     confirmation = Confirmation(samples)
     while samples.now < seconds:
         now = samples.now = round(samples.now + 0.1, 1)

@@ -21,7 +21,7 @@ SECONDS = 5.0
 
 
 def looked(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSample]:
-    """The samples that two looks, one after the other, keep."""
+    """Return the samples that a watch keeps, which takes at least two looks."""
     watch = SensorWatch(folder, gpus, root)
     watch.look()
     until = time.monotonic() + SECONDS
@@ -80,7 +80,7 @@ def test_a_run_is_sampled_while_it_is_watched(tmp_path: Path) -> None:
     assert [one.gpus[0].power_watts for one in read_sensors(RunFolder(folder))] == [18.0]
 
 
-# What the driver says of a GPU that computes, one with nothing to do, and one that waits for what does not come.
+# Load in percent and power in microwatts of a GPU that computes, one that is idle, and one that waits in vain.
 COMPUTES, IDLES, SPINS = ("60", "200000000"), ("0", "18000000"), ("100", "60000000")
 
 

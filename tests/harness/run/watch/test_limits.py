@@ -46,7 +46,7 @@ def floors(phases: Mapping[Phase, float], **more: float) -> dict[str, float]:
 
 
 class Dog(Watchdog):
-    """A watchdog that is given the positions of the ranks."""
+    """A watchdog that takes the positions of the ranks from `positions`."""
 
     def __init__(self, limits: Limits) -> None:
         self.positions: dict[str, Position] = {}
@@ -153,7 +153,7 @@ def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_
 
 
 def after_a_checkpoint(seconds: float) -> Dog:
-    """Rank 0 writes one from 0 on, and rank 1 goes on; step 40 was made by both."""
+    """Return a watchdog of two ranks that made step 40: from 0 on rank 0 writes a checkpoint, and rank 1 continues."""
     dog = watchdog(Limits({**Limits.fixed(LIMITS).phases, "resume": 10, "checkpoint": 2 * seconds}, steady_step=10))
     for rank in (0, 1):
         dog.saw(line("first-step", 0, rank), now=-4)
@@ -195,7 +195,7 @@ def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
 
 
 def stepping(limits: Limits, steps: int) -> Dog:
-    """The rank has made `steps` steps, each in a second, the last at that time."""
+    """Return a watchdog of one rank that made `steps` steps of one second each from 0 on."""
     dog = watchdog(limits)
     for second in range(steps + 1):
         dog.saw(line("step" if second else "first-step", second), now=second)
@@ -375,7 +375,7 @@ def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -
 
 
 def first_model(dog: Watchdog) -> None:
-    """Quick steps, a validation and checkpoints; the first step of the next one begins at 40."""
+    """Show the watchdog a first model with quick steps, and the first step of the next model at 40."""
     phases: list[tuple[Phase, int]] = [
         ("first-step", 0), ("step", 1), ("step", 2), ("validate", 0), ("checkpoint", 2), ("step", 2), ("checkpoint", 0),
     ]  # fmt: skip

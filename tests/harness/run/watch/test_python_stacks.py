@@ -1,4 +1,4 @@
-"""Stacks of real processes; how a hang is confirmed with them is in test_confirmation.py."""
+"""Tests of how the stacks of real processes are taken; test_confirm.py tests how they confirm a hang."""
 
 import os
 import re
@@ -58,7 +58,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts Python code as a process of the run of `tmp_path`, and waits until it is ready."""
+    """Return a function that starts Python code as a process of the run in `tmp_path` and waits until it is ready."""
     started = []
 
     def start(code: str, name: str, **variables: str) -> subprocess.Popen[bytes]:
@@ -152,7 +152,7 @@ def test_a_stopped_process_is_not_waited_for(tmp_path: Path, start: Start, monke
 
 def test_processes_of_the_run_are_seen_from_outside(tmp_path: Path, start: Start) -> None:
     process = start(LISTENS, "0", RANK="0")
-    # It says that it is ready just before it sleeps.
+    # The process reports that it is ready just before it sleeps, so its state is read until it does.
     until = time.monotonic() + 30
     while (seen := look_at_processes(tmp_path)[0]).state != "S" and time.monotonic() < until:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Signals that a run sends to the harness that watches it, and those of others."""
+"""Tests of signals that reach the harness while it watches a run, from the run and from other processes."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# In a process of its own, whose only child is the run. Between two looks it waits for so long that it is always there.
+# A harness in a process of its own, whose only child is the run. It polls so rarely that a signal finds it waiting.
 HARNESS = """
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ with interruptible(), watch.Watch(RunFolder(folder), ProcessExecutor()) as watch
     except KeyboardInterrupt as caught:
         print(caught)
 """
-# It sends while the harness does nothing.
+# A run that sends each signal only while the receiver sleeps.
 APP = """
 import os, sys, time
 
@@ -66,7 +66,7 @@ sys.exit(3)
 
 
 def test_a_run_that_signals_its_parent_interrupts_nothing(tmp_path: Path) -> None:
-    """A program may do that when it gives up, and an orphan of it has the harness for its parent."""
+    """A program may signal its parent when it gives up, and the parent of an orphan of it is the harness."""
     command = [sys.executable, "-c", HARNESS, str(tmp_path), APP, "itself"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout == "exit 3\n", run.stderr

@@ -1,4 +1,4 @@
-"""Healthy and hanging trainings of many shapes, replayed in simulated time against the limits."""
+"""Tests of the watchdog's limits: healthy and hanging trainings of many shapes, replayed in simulated time."""
 
 import os
 import random
@@ -19,7 +19,7 @@ HEALTHY, HANGS = (1000, 200) if os.environ.get("LONG") else (400, 100)
 
 @dataclass(frozen=True)
 class Moment:
-    """A rank advances at `at` seconds, and is at `position` from then on."""
+    """The moment `at`, in seconds, at which a rank writes `line`; the rank is at `position` from then on."""
 
     at: float
     line: Progress
@@ -28,7 +28,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Shape:
-    """The seconds that the parts of a training take, drawn again each time. `first`: steps done before it."""
+    """The seconds that each part of a training takes, as random draws. `first`: the step that it resumes from."""
 
     step: Callable[[random.Random, int], float] = lambda draw, _: draw.uniform(0.01, 0.4)
     first_step: Callable[[random.Random], float] = lambda draw: draw.uniform(1, 20)
@@ -58,7 +58,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def training(shape: Shape, draw: random.Random, epochs: int = 3, steps: int = 25) -> list[Moment]:
-    """Return what the watch sees of a training. Ranks make steps together; only the first writes checkpoints."""
+    """Return the moments of a training: its ranks step together, and only the first one writes checkpoints."""
     now = 0.0
     moments: list[Moment] = []
 
@@ -90,7 +90,7 @@ def training(shape: Shape, draw: random.Random, epochs: int = 3, steps: int = 25
 
 
 def alarms(moments: Sequence[Moment], limits: Limits) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Yield when ranks are late, and which, just before each moment."""
+    """Yield each moment just before which ranks are late, in seconds, with those ranks."""
     positions: dict[int, Position] = {}
     dog = Watchdog(0, limits, positions.get)
     now = 0.0
@@ -124,7 +124,7 @@ def test_no_healthy_training_alarms(name: str, runs: int, device: str) -> None:
 
 
 def is_steady(moment: Moment, shape: Shape) -> bool:
-    """Return whether the first rank has just made a step, and not the first one of this process."""
+    """Return whether rank 0 has just made a step, other than the first step of its process."""
     made = moment.line.phase == "step" and moment.position is not None and moment.position.stage == OUTSIDE
     return made and moment.line.rank == 0 and moment.line.done > shape.first + 1
 

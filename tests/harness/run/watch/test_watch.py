@@ -1,4 +1,4 @@
-"""Real processes as the ranks of a run, watched from outside."""
+"""Tests of `Watch` on real processes that stand in for the ranks of a run."""
 
 import json
 import os
@@ -40,7 +40,7 @@ FOR_EVER = 100_000
 
 
 class Recording(Accounting):
-    """Keeps what it is shown, and finds nothing."""
+    """An accounting that keeps the lines it is shown and reports no breach."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Progress, SeenAt]] = []
@@ -95,7 +95,7 @@ def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) ->
 def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
     accounting = Recording()
     began = time.monotonic()
-    # Where lines come at every look, none is known to be new: its fourth step takes longer.
+    # The fourth step takes four seconds, because a look has to find no new line before `seen.after` advances.
     watch(tmp_path / "run", 1, 5, "work@4/0", limits=Limits.fixed(LIMITS), accounting=accounting)
     assert len(accounting.seen) == 7
     for line, seen in accounting.seen:
@@ -149,7 +149,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
         return hang
 
     def moving(_: Path, rank: int) -> Position:
-        """Rank 0 falls behind after its position was read once since the hang was confirmed."""
+        """Return a position: rank 0 falls behind once its position was read after the hang was confirmed."""
         if since_confirmed and rank == 0:
             since_confirmed.append(rank)
         return Position(1 if len(since_confirmed) > 2 and rank == 0 else 3 + (rank == 0), 3)
@@ -245,7 +245,7 @@ def test_a_run_is_seen_to_use_a_gpu_while_it_does(tmp_path: Path) -> None:
 
 
 def hold_gpu_memory(folder: Path, root: Path) -> None:
-    """Let the driver say that the processes of the run do, and a process of somebody else on another GPU."""
+    """Write what the driver reports: the processes of the run use one GPU, and a foreign process a second one."""
     until = time.monotonic() + 30
     while len(found := processes_of_run(folder)) < 2 and time.monotonic() < until:
         time.sleep(0.05)
@@ -279,7 +279,7 @@ def pause_ranks(folder: Path, seconds: float) -> None:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[..., None]]:
-    """Presses it in another thread, as a person does, from step 3 of a run on; never after the test."""
+    """Return a function that sends SIGINT from another thread after each of some pauses, once a run has made step 3."""
     over = threading.Event()
     threads = []
 
@@ -302,12 +302,12 @@ def ctrl_c() -> Iterator[Callable[..., None]]:
         thread.join()
 
 
-# It may come between the opening of a file or folder and the `with` that closes it.
+# Ctrl-C may come between the opening of a file or folder and the `with` that closes it.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
 def interrupted(folder: Path, fault: str) -> str:
-    """What is said of a run of two ranks that is interrupted."""
+    """Watch a run of two ranks until it is interrupted, and return the message of the interruption."""
     with pytest.raises(KeyboardInterrupt) as caught, interruptible():
         watch(folder, 2, FOR_EVER, fault, limits=limits_of([], "cpu"))
     assert processes_of_run(folder) == []
@@ -360,11 +360,11 @@ def test_a_second_ctrl_c_skips_keeping_stacks(
 
 
 class Planned(KeyboardInterrupt):
-    """What an observer ends a run with."""
+    """The exception with which an observer ends a run."""
 
 
 def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, fault: str) -> KeyboardInterrupt:
-    """What comes of a run that its observer ends."""
+    """Watch a run that its observer ends, and return the exception that ended it."""
     folder.mkdir()
     made = Watch(RunFolder(folder), ProcessExecutor(), observe, None)
     command = (sys.executable, str(RANKS), str(ranks), str(FOR_EVER), fault)
@@ -512,7 +512,7 @@ def test_a_run_that_takes_too_much_of_the_disk_is_ended_within_seconds(
 def test_nothing_is_read_where_a_run_mounted_something_over_its_folder(
     seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever serves it may never answer."""
+    """The file system that the run mounted may never answer."""
     monkeypatch.setattr("harness.run.watch.watch.mount_in", partial(mount_in, mounts=tmp_path / "mountinfo"))
     work = tmp_path / "run/work"
     code = "import sys, time; open(sys.argv[1], 'w').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
