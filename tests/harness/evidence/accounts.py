@@ -1,4 +1,4 @@
-"""A simulated app that tells of its training as the contract asks, on a clock of its own: for tests to spoil."""
+"""A simulated app that reports its training as the contract demands, on a clock of its own, for tests to change."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 
 class Told:
-    """Lines of one rank as they are written, each with when."""
+    """The progress lines that one rank writes, each with its time."""
 
     def __init__(self, rank: int = 0, clock: float = 1000.0) -> None:
         self.rank = rank
@@ -26,11 +26,11 @@ class Told:
         self._number = 0
 
     def process(self) -> None:
-        """Begin a process: its lines are numbered from the start."""
+        """Begin a process, whose lines are numbered from 1 again."""
         self._number = 0
 
     def tell(self, phase: str, done: int = 0, total: int | None = None, after: float = 0.01, **more: Any) -> None:
-        """Write a line `after` seconds."""
+        """Write a line `after` seconds after the one before."""
         self.clock += after
         self._number += 1
         self.lines.append(
@@ -43,7 +43,7 @@ class Told:
 
 
 def began(told: Told) -> Told:
-    """Tell what comes before the first step."""
+    """Write the lines of a process before its first step."""
     told.process()
     for phase in ("import", "init", "data", "features", "features"):
         told.tell(phase)
@@ -51,16 +51,16 @@ def began(told: Told) -> Told:
 
 
 def loss_of(step: int) -> float:
-    """The loss of a step, as in the fixture `result_values`."""
+    """Return the loss of a step, as in the fixture `result_values`."""
     return 0.7 - step / 100
 
 
 def trained(
     told: Told, epochs: int = 2, per_epoch: int = 16, resumed: int = 0, step_s: float = 0.0625, *, of_epochs: int = 0
 ) -> Told:
-    """Tell of one model from its first step, or from the one after `resumed`, to its end: a line in each second.
+    """Write the lines of one model, one a second, from its first step or the one after `resumed` to its end.
 
-    `of_epochs`: how many were asked for, where it ends before.
+    `of_epochs`: the number of epochs that were asked for, if the training ends before.
     """
     total, shown = (of_epochs or epochs) * per_epoch, told.clock
     if resumed < total or not resumed:
@@ -84,13 +84,13 @@ def trained(
 
 
 def ended(told: Told) -> Told:
-    """Tell that all is done."""
+    """Write the line that ends a process."""
     told.tell("teardown")
     return told
 
 
 def result_of(values: Values, told: Told, **changes: Any) -> Values:
-    """The values of a result that fits what one model's lines tell; `values` as of the fixture `result_values`."""
+    """Return `values`, as of the fixture `result_values`, changed to a result that fits the lines of one model."""
     began_at = next(line["monotonic"] for line in told.lines if line["phase"] in ("first-step", "step"))
     seconds = max(line["monotonic"] for line in told.lines if line["phase"] == "checkpoint") - began_at
     epochs, samples = values["epochs_done"], values["samples"]["train"]
@@ -105,7 +105,7 @@ def result_of(values: Values, told: Told, **changes: Any) -> Values:
 
 
 def expected(**changes: Any) -> AskedWork:
-    """What the fixture `result_values` was asked for."""
+    """Return the work that the fixture `result_values` was asked for, with changes."""
     asked = {"contract": 2, "nonce": NONCE, "ranks": 1, "epochs": 2, "processes": 1, "resumed": (0,)}
     asked |= {"loop": "plain"}
     return AskedWork(**{**asked, **changes})
@@ -117,7 +117,7 @@ def live(
     seen: Callable[[float], SeenAt] | None = None,
     late: Mapping[Phase, float] = NEVER_LATE,
 ) -> Accounting:
-    """Take lines as they are seen: by default every tenth of a second, by a host whose clock began at another time."""
+    """Return an accounting that saw these lines: by default soon after each, on a clock that differs by 500 s."""
     accounting = Accounting(asked, late)
     for line in sorted(lines, key=lambda line: float(line["monotonic"])):
         at = line["monotonic"] - 500
@@ -128,7 +128,7 @@ def live(
 
 
 def breaches(lines: list[Values], result: Values | None, asked: AskedWork | None = None) -> tuple[str, ...]:
-    """Return the breaches of lines and, if one is left, the result."""
+    """Return the breaches in these lines and in the result; None: the app left no result."""
     accounting = live(lines, asked or expected())
     return accounting.close(None if result is None else Result.model_validate(result))
 

@@ -1,4 +1,4 @@
-"""Which epoch a training had to keep, and whether it had to end where it did."""
+"""Tests of which epoch a training had to keep, and whether it had to end where it did."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def test_the_schemas_in_the_repository_are_those_of_the_types(name: str) -> None
     "kind", [FaultIsolation, HostChange, Intent, KnownGood, NodeFacts, Record, Strike, TrainingState]
 )
 def test_no_time_is_later_than_can_be_shown(kind: type[File]) -> None:
-    """Who shares a results folder writes any, and nearly every command shows some of them."""
+    """Users who share a results folder may write any time into it, and nearly every command shows some times."""
     fields = [one for one in kind.model_fields.values() if "since 1970" in (one.description or "")]
     times: list[Any] = [Annotated[one.annotation, *one.metadata] for one in fields]
     assert times

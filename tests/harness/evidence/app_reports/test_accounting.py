@@ -1,4 +1,4 @@
-"""Progress against result: what honest trainings tell is no breach, what an app makes up is."""
+"""Tests of how progress is compared with the result: honest reports have no breach, invented ones have one."""
 
 import json
 import math
@@ -35,18 +35,18 @@ from tests.harness.evidence.accounts import (
 
 @pytest.fixture
 def told() -> Told:
-    """The lines of an honest training of one model."""
+    """Return the lines of an honest training of one model."""
     return ended(trained(began(Told())))
 
 
 @pytest.fixture
 def result(result_values: Values, told: Told) -> Values:
-    """The result of that training."""
+    """Return the result of the training of `told`."""
     return result_of(result_values, told)
 
 
 def scaled(values: Values, epochs: int, per_epoch: int) -> Values:
-    """The values of a result with other epochs and steps."""
+    """Return the values of a result with other numbers of epochs and steps."""
     losses = [{"epoch": n, "train": 0.6, "validation": 0.65} for n in range(1, epochs + 1)]
     return {
         **values, "epochs_requested": epochs, "epochs_done": epochs, "steps_per_epoch": per_epoch,
@@ -91,7 +91,7 @@ def test_an_honest_training_is_no_breach(epochs: int, per_epoch: int, step_s: fl
 
 
 def ended_early(values: Values, told: Told) -> Values:
-    """A result that fits lines of 3 of 5 epochs."""
+    """Return a result that fits the lines of 3 of 5 epochs."""
     return result_of({**scaled(values, 3, 16), "epochs_requested": 5, "stopped_early": True}, told)
 
 
@@ -160,7 +160,7 @@ def test_features_in_a_process_of_their_own(result_values: Values) -> None:
         told.tell(phase)
     ended(trained(began(told)))
     assert breaches(told.lines, result_of(result_values, told), expected(processes=2)) == ()
-    # A process too many, and one too few.
+    # There was one process more than expected, then one fewer.
     assert breaches(told.lines, result_of(result_values, told))[0] == "rank 0: it ended a model without a step"
     alone = ended(trained(began(Told())))
     assert breaches(alone.lines, None, expected(processes=2))[0].endswith("before the process that trains")
@@ -172,13 +172,13 @@ def test_a_resumed_training_accounts_for_what_it_did(resumed: int, result_values
     values = {**deepcopy(result_values), "resumed_at": [resumed]}
     whole = ended(trained(began(Told())))
     values = result_of(values, whole)
-    # It claims the time of the runs before, too.
+    # The result may include the training time of the runs before.
     values["throughput"] = {"samples_per_second": 2000 / 1001.5, "train_seconds": 1001.5}
     values["time"]["device"] = 1001.5
     assert breaches(told.lines, values, expected(resumed=(resumed,))) == ()
-    # It was not to resume.
+    # The run was not asked to resume.
     assert breaches(told.lines, values) != ()
-    # From another step than its checkpoint holds.
+    # The run was given a checkpoint of another step.
     assert breaches(told.lines, values, expected(resumed=(resumed - 1,))) != ()
 
 
@@ -257,7 +257,7 @@ def test_a_line_that_is_newer_than_when_it_was_read_is_a_breach(told: Told) -> N
 
 
 def a_second_of(lines: list[Values], key: str, value: Any) -> None:
-    """Change the second line of a step that tells a loss."""
+    """Change the second line that reports a loss."""
     [line for line in lines if line["loss"] is not None][1][key] = value
 
 
@@ -283,7 +283,7 @@ def beyond_its_total(lines: list[Values]) -> None:
 
 
 def flipping(lines: list[Values]) -> None:
-    """Step and checkpoint in turns, with nothing done."""
+    """Insert lines that alternate between checkpoint and step and report no further step."""
     at = next(n for n, line in enumerate(lines) if line["done"] == 1) + 1
     pair = [{**lines[at - 1], "phase": phase} for phase in ("checkpoint", "step")]
     lines[at:at] = [dict(line) for line in pair * 3]
@@ -296,7 +296,7 @@ def again(lines: list[Values]) -> None:
 
 
 def index_of(lines: list[Values], phase: str, done: int, *, first: bool = True) -> int:
-    """Return the place of the first line with that phase and count, or of the last."""
+    """Return the index of the first or last line with this phase and this number done."""
     places = [n for n, line in enumerate(lines) if (line["phase"], line["done"]) == (phase, done)]
     return places[0 if first else -1]
 
@@ -307,13 +307,13 @@ def change(phase: str, at: int, *, first: bool = True, **values: Any) -> Callabl
 
 
 def third_model(lines: list[Values]) -> None:
-    """A whole model more than was asked for."""
+    """Append the lines of one model more than was asked for."""
     more = trained(Told(clock=lines[-1]["monotonic"])).lines
     lines[-1:] = [{**line, "number": lines[-2]["number"] + n} for n, line in enumerate(more, 1)]
 
 
 def validating_twice(lines: list[Values]) -> None:
-    """Validation whose number of samples grows with what is done of it."""
+    """Insert validation lines whose total grows with the number of samples that are done."""
     at = index_of(lines, "validate", 0) + 1
     lines[at:at] = [{**lines[at - 1], "done": 200, "total": 200}, {**lines[at - 1], "done": 201, "total": 300}]
     for number, line in enumerate(lines, 1):
@@ -321,7 +321,7 @@ def validating_twice(lines: list[Values]) -> None:
 
 
 def same_epoch(lines: list[Values]) -> None:
-    """The first epoch validated again and again, instead of a second."""
+    """Insert the validation of the first epoch a second time."""
     at = index_of(lines, "validate", 0)
     lines[at:at] = [{**line, "monotonic": lines[at]["monotonic"]} for line in lines[at : at + 3]]
     for number, line in enumerate(lines, 1):
@@ -527,7 +527,7 @@ def test_no_more_breaches_are_kept_than_a_line_can_hold(told: Told) -> None:
 
 @pytest.mark.parametrize(("late", "found"), [(0.0, False), (0.9, False), (1.5, True)])
 def test_no_app_tells_of_more_time_than_it_had(late: float, told: Told, *, found: bool) -> None:
-    """As it does with the progress of an earlier run, `late` seconds of which had passed before it was started."""
+    """An app may replay the progress of an earlier run, which began `late` seconds before this one."""
     first = told.lines[0]["monotonic"]
 
     def seen(at: float) -> SeenAt:

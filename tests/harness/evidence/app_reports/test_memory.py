@@ -27,7 +27,7 @@ def line(
 def training(
     seconds: float, rss: Bytes, reserved: Bytes | None = None, start: float = 0, **whose: int
 ) -> list[Progress]:
-    """The lines of one model's training, one every five seconds."""
+    """Return the lines of one model's training, one every five seconds."""
     times = [start + n * 5 for n in range(int(seconds // 5) + 1)]
     return [
         line(t, rss(t - start), reserved and reserved(t - start), "first-step" if t == start else "step", **whose)

@@ -1,4 +1,4 @@
-"""The progress that a program of the user's own prints or writes."""
+"""Tests of the progress that a user's own program prints or writes."""
 
 import os
 import time
@@ -17,7 +17,7 @@ PATTERN = r"iter (?P<step>[\d,]+)(/(?P<total>\S+))?: loss (?P<loss>\S+)"
 
 
 class Told:
-    """A log that grows, and what is read of it."""
+    """A log that grows, and the progress that is read from it."""
 
     def __init__(self, folder: Path, form: str) -> None:
         self.file = folder / "log"

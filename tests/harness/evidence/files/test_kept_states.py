@@ -1,4 +1,4 @@
-"""The steps of which the app keeps states: tests/app/training/test_verify.py has the same numbers."""
+"""Tests of the steps whose states the app keeps; tests/app/training/test_verify.py has the same numbers."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def test_the_steps_are_those_that_the_app_draws(result_values: dict[str, Any]) -
     assert drawn_steps(told(result_values), NONCE) == [2, 8, 11, 20, 23, 32]
     assert drawn_steps(told(result_values, model_kind="attention"), NONCE) == [5, 9, 15, 18, 24, 27]
     assert wrong_states(told(result_values), NONCE, 0) == ()
-    # Named a thousand times, a state would be the one that is picked.
+    # If a result named one state many times, the harness would most likely pick that one.
     states = result_values["states"]
     assert wrong_states(told(result_values, states=[*states, states[0]]), NONCE, 0) == (2,)
 

@@ -1,4 +1,4 @@
-"""What of a work folder gets into the record."""
+"""Tests of what the record says about files that a run left in its work folder."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a program of the user's own left where it worked, and how the next attempt takes it over."""
+"""Tests of the files that a user's own program left, and of how the next attempt takes them over."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from harness.evidence.files.work_folder import WorkFolder
 
 
 def work_with(folder: Path, *names: str) -> WorkFolder:
-    """Make files, each newer than the one before."""
+    """Return a work folder with these files, each newer than the one before."""
     for name in names:
         file = folder / "program" / name
         file.parent.mkdir(parents=True, exist_ok=True)

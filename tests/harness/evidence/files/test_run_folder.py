@@ -18,25 +18,25 @@ from harness.evidence.files.work_folder import WorkFolder, regex_of
 SOURCE = Path(harness.__file__).parent
 OWNERS = {
     *(SOURCE / "evidence" / "files" / name for name in ("run_folder.py", "work_folder.py")),
-    # Stands in for the app, which has names of its own.
+    # This module stands in for the app, so it has the names of the app's files.
     SOURCE / "rehearsal" / "stand_in_app.py",
 }
 
 
 def names_of(owner: type) -> set[str]:
-    """Every name of a file or folder that a class has."""
+    """Return every name of a file or folder that a class defines."""
     told = [value for name, value in vars(owner).items() if name.isupper()]
     return {name for value in told for name in ((value,) if isinstance(value, str) else value.values())}
 
 
 FILES = {name for name in names_of(RunFolder) | names_of(WorkFolder) if re.search(r"[.*-]", name)}
 FOLDERS = {WorkFolder.OUTPUT, WorkFolder.SCRATCH, RunFolder.FAILURE}
-# Few modules have the text of one anywhere, and to take a module apart takes long.
+# Only modules that match this are parsed, because parsing takes long and few modules contain such a name.
 MAY_HAVE = re.compile("|".join(re.escape(name.partition("{")[0].removeprefix("*")) for name in FILES | FOLDERS))
 
 
 def texts(tree: ast.Module) -> Iterator[ast.Constant]:
-    """The string literals of a module, without its docstrings and what is prose of several lines."""
+    """Yield the string literals of a module, except docstrings and texts of several lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     begins = (node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body)
     docs = {id(first.value) for first in begins if isinstance(first, ast.Expr)}
@@ -46,14 +46,14 @@ def texts(tree: ast.Module) -> Iterator[ast.Constant]:
 
 
 def joined(tree: ast.Module) -> Iterator[str]:
-    """What stands right of a `/`: a name that is joined to a folder."""
+    """Yield the literals right of a `/`: names that are joined to a folder."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
             yield str(node.right.value)
 
 
 def is_in(name: str, text: str) -> bool:
-    """Tell whether a text holds a name, or ends with what comes before its first placeholder."""
+    """Return whether a text contains a name or, for a name with a placeholder, ends with the part before it."""
     before, placeholder, _ = name.partition("{")
     return text.endswith(before) if placeholder else name.removeprefix("*") in text
 

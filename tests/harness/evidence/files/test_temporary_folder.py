@@ -1,4 +1,4 @@
-"""The temporary folder of a run, whose name every user of the host can know."""
+"""Tests of the temporary folder of a run, whose name every user of the host can guess."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_what_a_run_left_goes_and_nobody_else_can_take_its_name(tmp_path: Path) 
     folder = RunFolder(tmp_path)
     folder.make_places()
     try:
-        # Open, so that no other gets its number.
+        # Kept open, so that no other folder gets its inode number.
         before = os.open(folder.temporary, os.O_RDONLY)
         (folder.temporary / "left" / "below").mkdir(parents=True)
         folder.temporary.chmod(0)

@@ -1,4 +1,4 @@
-"""Which checkpoints can be resumed from, and how another run gets them."""
+"""Tests of which checkpoints a run can resume from, and how another run gets them."""
 
 import hashlib
 import os
@@ -72,7 +72,7 @@ def test_one_that_was_cut_or_has_too_many_holes_is_passed_over(tmp_path: Path, m
     kept = write(tmp_path, 20)
     write(tmp_path, 40).write_bytes(b"weigh")
     assert newest_checkpoints([tmp_path], ANY) == (kept,)
-    # Its name is right, and it could not be handed over.
+    # The name of this checkpoint is right, but with too many holes it could not be handed over.
     holes = write(tmp_path, 60, content=bytes(1 << 20))
     os.truncate(holes, 0)
     os.truncate(holes, 1 << 20)
@@ -101,7 +101,7 @@ def test_one_that_is_not_what_its_name_says_is_not_handed_over(tmp_path: Path) -
     file.unlink()
     with pytest.raises(UserError, match=f"^{file}: is gone; the same command resumes") as gone:
         hand_over([file], tmp_path / "2")
-    # That would be taken for what the run itself did to its folder.
+    # A subclass would be taken for something that the run itself did to its folder.
     assert type(gone.value) is UserError
 
 

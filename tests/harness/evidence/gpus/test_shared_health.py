@@ -1,4 +1,4 @@
-"""Two harnesses with results folders of their own, on one host."""
+"""Tests of what two harnesses on one host, each with its own results folder, share about the health of GPUs."""
 
 import os
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_a_gpu_that_one_found_unhealthy_is_known_to_the_other_until_a_later_prob
     append_steps(other, [make_step(gpu=0, at=1.0)])
     append_steps(one, [make_step(gpu=0, good=False, detail="hung", at=2.0)])
     assert unhealthy_gpus(other, host) == {0: "hung"}
-    # It is no step of the other: whose run it was is reported by that log alone.
+    # The other log does not get the step: only the log beside a run has the steps of that run.
     assert [step.good for step in read_steps(other)] == [True]
     append_steps(other, [make_step(gpu=0, at=3.0)])
     assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {}

@@ -1,4 +1,4 @@
-"""What a person decided on a run, and what another host may have written in its place."""
+"""Tests of a person's decisions about a run, and of what another host may have written in their place."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ LINE = Strike(decision="strike", reason="the wrong cable", at=1.0).model_dump_js
         (f"{LINE}\n", "the wrong cable"),
         (LINE, "the wrong cable"),
         (f"{'{}' * MOST_BYTES}\n{LINE}\n", "the wrong cable"),
-        # A run that another host exported: no more is read of it than decisions fill.
+        # Another host may export a file of any length, so only its last bytes are read.
         (f"{LINE}\n" + "\n" * MOST_BYTES, None),
     ],
 )

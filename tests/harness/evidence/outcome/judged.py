@@ -1,4 +1,4 @@
-"""What runs leave that are what they say, and changes to it."""
+"""Evidence of runs that are what they claim to be, and changes to it."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,7 +18,7 @@ MANY_SAMPLES = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n i
 
 
 def found_of(values: Values) -> Values:
-    """What is found of a model whose training is what it says."""
+    """Return what a verification finds of a model that was trained as its result says."""
     model = {key: values["model"][key] for key in ("sha256", "bytes", "parameters")}
     state = values["states"][-1]
     return {
@@ -34,7 +34,7 @@ def found_of(values: Values) -> Values:
 
 
 def evidence_of(values: Values) -> Evidence:
-    """Evidence of a run that is what it says."""
+    """Return the evidence of a run that is what its result says."""
     result = Result.model_validate(values)
     told = {
         "schema": 2,
@@ -56,7 +56,7 @@ def evidence_of(values: Values) -> Evidence:
 
 
 def found(evidence: Evidence, **changes: Any) -> Evidence:
-    """The evidence, where something else was found of the main model."""
+    """Return the evidence with changes to what the verification found of the main model."""
     assert evidence.verification is not None
     return replace(evidence, verification=evidence.verification.model_copy(update=changes))
 
@@ -83,6 +83,6 @@ def fewer_epochs(values: Values) -> None:
 
 
 def peaks(driver: int | None, reserved: int | None) -> Values:
-    """The memory that a result tells."""
+    """Return the memory section of a result with these peaks, in bytes."""
     told = {"peak_allocated_bytes": 1, "peak_rss_bytes": 1, "fragmentation": None, "owners": None}
     return {**told, "peak_driver_bytes": driver, "peak_reserved_bytes": reserved}

@@ -110,14 +110,14 @@ def test_a_kill_at_the_memory_limit_is_reported(code: int, killed: str, request_
     ("code", "seen", "diagnosis"),
     [
         *((code, {}, "crash") for code in (-11, -9, -6, 134, 139, 143)),
-        # Also after the result was written, or where the work folder cannot be read.
+        # A crash is one also after the result was written, and where the work folder cannot be read.
         (-11, {"result": ...}, "crash"),
         (-11, {"leftovers": "result.json in the work folder is a FIFO"}, "crash"),
         (1, {"steps_accounted": ()}, "app-error"),
-        # A command is refused before the first step only.
+        # The app can refuse a command only before the first step.
         (2, {"steps_accounted": ()}, "refused"),
         (2, {"steps_accounted": (0,)}, "refused"),
-        # What trained, or told what cannot be or be read, was not refused; an app of the old contract does not say.
+        # A run is not refused if it trained, if its progress is wrong or unreadable, or if its steps are unknown.
         (2, {"steps_accounted": (5, 0)}, "app-error"),
         (2, {"steps_accounted": (), "breaches": ("rank 0: a line too many",)}, "app-error"),
         (2, {"steps_accounted": (), "leftovers": "progress-0.jsonl in the work folder is a link"}, "app-error"),
@@ -142,7 +142,7 @@ def test_who_stopped_it_outweighs_everything_else(
 
 
 class TestInjectedFault:
-    """A fault injected on purpose: the run is never evidence."""
+    """Runs with a fault that was injected on purpose, which are never evidence."""
 
     FAULT = "flip-gradient@3/1"
 
@@ -245,7 +245,7 @@ def test_an_environment_whose_probe_failed_where_anothers_passed_has_no_kernels(
         decided = decide(request_, crashed)
         assert (decided.name, decided.diagnosis) == ("failed", "missing-arch")
         assert decided.detail.startswith(f"{told}; the train process ended with")
-    # What the app saw itself, and what completed all the same, is not explained away.
+    # Missing kernels explain neither what the app itself diagnosed (exit 4) nor a run that completed.
     assert outcome(request_, replace(evidence, exits={"train": Exit(4)}, no_kernels=told)) == ("failed", "not-finite")
     assert outcome(request_, replace(evidence, no_kernels=told)) == ("completed", None)
 
@@ -254,7 +254,7 @@ def test_a_diagnosis_is_of_the_ending_or_of_the_result() -> None:
     assert set(get_args(EndDiagnosis)) & set(get_args(ResultDiagnosis)) == set()
 
 
-# What brings a diagnosis about: changes to the request, to the evidence, to what is found of the model, to the result.
+# A cause of each diagnosis: changes to the request, to the evidence, to the verification of the model, to the result.
 BROUGHT_ABOUT: dict[Diagnosis, tuple[Values, Values, Values, Values]] = {
     "app-error": ({}, {"exits": {"train": Exit(1)}}, {}, {}),
     "crash": ({}, {"exits": {"train": Exit(-11)}}, {}, {}),
@@ -302,7 +302,7 @@ def test_every_diagnosis_is_brought_about_here() -> None:
 def test_a_diagnosis_is_given_where_its_cause_is(
     diagnosis: Diagnosis, request_: Request, evidence: Evidence, result_values: Values
 ) -> None:
-    """One that is listed and documented may still be decided nowhere, or only by code that nothing reaches."""
+    """A diagnosis may be listed and documented though no code decides it, or only code that is never reached."""
     asked, seen, of_model, told = BROUGHT_ABOUT[diagnosis]
     whole = replace(found(evidence, **of_model), result=Result.model_validate({**result_values, **told}))
     decided = decide(replace(request_, **asked), replace(whole, **seen))
@@ -311,7 +311,7 @@ def test_a_diagnosis_is_given_where_its_cause_is(
 
 
 def strings_given(module: Path) -> set[str]:
-    """The strings in code that it may return: not those of docstrings, types, keys and comparisons."""
+    """Return the string literals that a module may return: not those in docstrings, types, keys and comparisons."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     asked: set[int] = set()
     for node in ast.walk(tree):
@@ -334,7 +334,7 @@ def test_every_end_from_outside_has_an_outcome_and_is_brought_about_by_code() ->
 
 
 def test_everything_that_decides_is_read_of_a_run() -> None:
-    """Evidence that only tests give, and an attempt has by default, would be decided from in no run."""
+    """A field that only tests set, and that keeps its default in real runs, would never change an outcome."""
     modules = [ast.parse(file.read_text(encoding="utf-8")) for file in Path(products.__file__).parent.rglob("*.py")]
     calls = [node for module in modules for node in ast.walk(module) if isinstance(node, ast.Call)]
     given = {keyword.arg for call in calls for keyword in call.keywords}

@@ -1,4 +1,4 @@
-"""What speaks against a result, by itself and by what was seen of its run."""
+"""Tests of the objections to a result that follow from its own values and from what was seen of its run."""
 
 import math
 from copy import deepcopy
@@ -92,7 +92,7 @@ CHOSEN = {"keep": "best", "patience": 2}
 
 
 def chose(request: Request, values: Values, *inner: float, **changes: Any) -> tuple[Request, Evidence]:
-    """A training of 5 epochs that ended after those of these inner losses, and says that it kept the second."""
+    """Return a training of 5 epochs that ended after the epochs with these inner losses and kept the second."""
     epochs = [{"epoch": n, "train": 0.6, "validation": 0.6 + n / 100, "inner": loss} for n, loss in enumerate(inner, 1)]
     options = {**values["options"], "epochs": 5, **CHOSEN}
     told = {
@@ -292,7 +292,7 @@ LIES_ABOUT_THE_FIRST = {
 
 
 class TestSeveralModels:
-    """The mlp before the attention model, in the same process."""
+    """Runs that train the mlp and then the attention model in the same process."""
 
     @pytest.fixture
     def both_request(self, request_: Request) -> Request:
@@ -304,7 +304,7 @@ class TestSeveralModels:
         first |= {"model_kind": "mlp", "samples": {"train": 1020, "validation": 200}}
         second = deepcopy(result_values)
         second["model_kind"], second["earlier"] = "attention", [first]
-        # Those that the nonce draws for it.
+        # The steps that the nonce draws for the attention model.
         for state, step in zip(second["states"], (5, 9, 15, 18, 24, 27), strict=True):
             state["step"] = step
         for step in second["first_steps"]:

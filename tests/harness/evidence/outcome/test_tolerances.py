@@ -1,4 +1,4 @@
-"""The kit of benchmarks/gpu_evidence cannot import the harness: it repeats the numbers by which runs are judged."""
+"""Tests that the kit of benchmarks/gpu_evidence, which cannot import the harness, repeats its tolerances."""
 
 from benchmarks.gpu_evidence import tolerances
 from harness.evidence.outcome import tolerances as of_runs

@@ -1,4 +1,4 @@
-"""What speaks against a result by what was computed again of it."""
+"""Tests of the objections to a result that follow from what the verification computed again."""
 
 from dataclasses import replace
 

@@ -22,7 +22,7 @@ MakeStep = Callable[..., HealthStep]
 
 
 class History:
-    """Runs and probes of GPU 0 one after the other, a minute each."""
+    """Runs on GPU 0 and probes of it, one after the other, a minute each."""
 
     def __init__(self, make_record: MakeRecord, make_step: MakeStep, host: HostFacts) -> None:
         self._make_record, self._make_step, self._host = make_record, make_step, host
@@ -33,7 +33,7 @@ class History:
     def run(
         self, run_id: str, outcome: str = "completed", boot: str = "boot", gpus: tuple[int, ...] = (0,), **changes: Any
     ) -> "History":
-        """A run of a minute; `changes` are of its record, or of its intent."""
+        """Add a run of a minute; `changes` are values of its record or its intent."""
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
         of_intent: dict[str, Any] = {
@@ -50,7 +50,7 @@ class History:
         return self
 
     def then_probe(self, good: bool | None) -> "History":
-        """The probe that followed the last run, before its record was written."""
+        """Add the probe after the last run, from before the record of that run was written."""
         last = self.records[-1].intent.run_id
         self.steps.append(self._make_step(good=good, seconds=9, at=self._at - 10, run_id=last, when="after-completion"))
         return self
@@ -84,7 +84,7 @@ def test_a_command_that_the_app_refused_says_nothing_of_the_cell(history: Histor
     assert history.counted_as == {"a": "passed", "b": "not-counted"}
     assert "--lookback 900" in history.counts["b"].why
     assert (history.verdict.runs, history.verdict.not_counted) == (1, {"refused": 1})
-    # A GPU that was lost meanwhile is a failure all the same.
+    # If the GPU fails its next probe, the run counts as failed although the app refused the command.
     history.probe(False)
     assert history.counted_as["b"] == "failed"
 
@@ -119,7 +119,7 @@ def test_a_gpu_that_stays_unhealthy_is_one_failure(history: History) -> None:
 def test_a_probe_before_a_run_is_never_that_runs_own_failure(history: History) -> None:
     history.run("a")
     history.run("b", "host-fault", diagnosis=NOT_BEGUN, detail="not begun, on an unhealthy GPU")
-    # It is made after the intent of b was written.
+    # The time of this probe is after the start of b, because the intent of b is written first.
     history.probe(False, "b", "before-run")
     assert history.counted_as == {"a": "failed", "b": "not-counted"}
     assert history.counts["b"].kind == "not begun"
@@ -180,7 +180,7 @@ def test_a_reset_in_the_kernel_log_is_a_failure_of_the_run_it_was_read_for(histo
 def test_what_interrupted_a_run_decides_whether_it_counts(by: str | None, counts_as: str, history: History) -> None:
     assert history.run("a", "interrupted", interrupted_by=by).counted_as == {"a": counts_as}
     if counts_as == "not-counted":
-        # Without progress for more than a third of what is allowed, it may well have hung.
+        # A run may well have hung if it made no progress for more than a third of the limit.
         stalled = History(history._make_record, history._make_step, history._host)
         stalled.run("a", "interrupted", interrupted_by=by, idle_seconds=59.0, idle_limit=180.0)
         stalled.run("b", "interrupted", interrupted_by=by, idle_seconds=61.0, idle_limit=180.0)
@@ -243,7 +243,7 @@ def test_a_cell_that_resets_the_gpu_every_second_time_is_far_from_known_good(his
 
 
 def test_a_cell_that_completes_and_poisons_the_next_is_the_one_that_fails(history: History) -> None:
-    """Each of its runs completes and leaves the GPU unhealthy; the control that follows is innocent."""
+    """Each run of the cell completes and leaves the GPU unhealthy; the control that follows is innocent."""
     for number in range(10):
         history.run(f"p{number}", cell="poisoner").then_probe(False).probe(True, f"c{number}", "before-run")
         history.run(f"c{number}", cell="control").then_probe(True)
@@ -284,7 +284,7 @@ def test_a_results_folder_is_read_as_a_whole(tmp_path: Path, make_record: MakeRe
     keep(results, record)
     assert counts_of(results)["a"].counts_as == "passed"
     bad = make_step(machine="another", good=False).model_dump_json(by_alias=True).encode()
-    # It goes on beyond what is read at once.
+    # The result of this step lies in the second of the blocks in which the file is read.
     file = health_file(results, "another")
     file.parent.mkdir()
     file.write_bytes(b" " * (BLOCK - bad.index(b"good")) + bad)
@@ -311,7 +311,7 @@ def test_a_run_that_is_struck_out_does_not_count_and_still_answers_for_its_gpu(
     assert [count.counts_as for count in counts.values()] == ["passed", "not-counted"]
     assert counts["b"].why == "struck out by hand: the power went out"
     strike(results.folder_of("b"), "undo", "it did not")
-    # The folder is the truth; the index is only an index.
+    # The decision is in the run folder, so rebuilding the index does not change it.
     Index(results).rebuild()
     assert [count.counts_as for count in counts_of(results).values()] == ["passed", "failed"]
 

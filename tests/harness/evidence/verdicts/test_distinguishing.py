@@ -27,14 +27,14 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def said(make_record: Callable[..., Record]) -> Said:
-    """What tells the verdicts on runs apart, in the order of the runs; each is a mapping of changes to its intent."""
+    """Return a function that returns what tells the verdicts on runs apart; a run is given as changes to its intent."""
 
     def made(*runs: dict[str, Any]) -> list[str]:
         records = [
             make_record(f"r{number}", started=1e9 + number, **{"environment": {"lock": "a", "app": "2"}, **run})
             for number, run in enumerate(runs)
         ]
-        # Verdicts are of different groups whatever the runs differ in.
+        # Each run gets a family of its own, so that it gets a verdict of its own whatever it differs in.
         rows = [Row.of(record)._replace(family=f"f{number}") for number, record in enumerate(records)]
         rows = [row._replace(finished=row.started) for row in rows]
         verdicts = sorted(judge(rows, {}, Verdicts()), key=lambda one: one.last)

@@ -7,7 +7,7 @@ from harness.evidence.verdicts.expectation import expectation, expected_hours
 
 
 def simulated(hours: float, rate: float, checkpoint: float, restart: float, chance: Random) -> tuple[float, int]:
-    """Return the hours that a training took, and its restarts: each piece from its checkpoint until it ends."""
+    """Return the hours and restarts of a simulated training, which repeats the piece after a checkpoint if it fails."""
     took, restarts = 0.0, 0
     pieces, rest = divmod(hours, checkpoint)
     for piece in [checkpoint] * round(pieces) + ([rest] if rest > 1e-9 else []):
@@ -32,7 +32,7 @@ def test_a_training_takes_as_long_as_simulated_ones(mtbf: float, checkpoint: flo
 
 
 def test_ten_hours_at_a_failure_every_six_minutes_take_twice_as_long() -> None:
-    """With checkpoints every five minutes and restarts of two; the linear form gives 17.5 h."""
+    """Checkpoints are five minutes apart and restarts take two; a linear estimate would give 17.5 h."""
     assert expected_hours(10, 10, 300, 120) == pytest.approx(20.8, abs=0.1)
     assert expected_hours(10, 1 / 3.5, 300, 120) == pytest.approx(10 + 13 / 60, abs=0.01)
 

@@ -19,7 +19,7 @@ def test_so_many_failures_are_to_be_expected_at_most(failures: int, expected: fl
 def test_the_bound_is_where_the_averaged_ratio_is_what_the_confidence_asks_for(
     failures: int, confidence: float
 ) -> None:
-    """The integral that the series stands for, with u = v^4 so that its density has no pole at 0."""
+    """Compares the series with the integral it stands for; u = v^4, so that the density has no pole at 0."""
     x = expected_failures(failures, confidence)
     assert NEAR_ZERO == 0.25
     ratio, _ = quad(lambda v: v ** (4 * failures) * np.exp(x * (1 - v**4)), 0, 1, epsabs=0, epsrel=1e-10)
@@ -46,10 +46,10 @@ def test_what_is_no_count_is_refused(failures: int, hours: float, confidence: fl
 
 
 def test_looked_at_before_each_failure_it_is_wrong_in_less_than_one_of_twenty() -> None:
-    """Simulated: failures at a rate of one an hour, looked at when the bound is highest, a hundred times."""
+    """Simulates one failure an hour and looks at the bound a hundred times, just before a failure: at its highest."""
     chance, paths, looks = np.random.default_rng(7), 4000, 100
     times = np.cumsum(chance.exponential(1.0, (paths, looks)), axis=1)
     bounds = times / np.array([expected_failures(n, 0.95) for n in range(looks)])
     wrong = (bounds > 1.0).any(axis=1).mean()
-    # 4.75 % of 20,000 paths; 5 % and three standard deviations of so many.
+    # With 20,000 paths it is 4.75 %. Allowed are 5 % and three standard deviations of so many paths.
     assert 0.03 < wrong < 0.05 + 3 * (0.05 * 0.95 / paths) ** 0.5

@@ -26,7 +26,7 @@ counts = st.integers(0, 300).flatmap(lambda runs: st.tuples(st.integers(0, runs)
     ],
 )
 def test_it_is_the_bound_that_scipy_computes(passes: int, runs: int, confidence: float, expected: float) -> None:
-    """By SciPy 1.17.1, `scipy.optimize.brentq` (xtol 1e-13) of this logarithm minus log(1 / (1 - confidence)).
+    """SciPy 1.17.1: `scipy.optimize.brentq` (xtol 1e-13) of the logarithm below minus log(1 / (1 - confidence)).
 
     With s passes, f failures, a = 1 + s, b = .25 + f:
     log(betaincc(a, b, x)) + betaln(a, b) - log(betaincc(1, .25, x)) - betaln(1, .25) - s log(x) - f log(1 - x).
@@ -74,13 +74,13 @@ def test_one_who_looks_every_run_is_wrong_no_more_often_than_said(rate: float) -
     wrong = 0
     for history in passed.cumsum(axis=1):
         wrong += any(lower_bound(int(passes), runs, 0.9) > rate for runs, passes in enumerate(history, 1))
-    # A tenth of 1,000, and what chance adds to it: three standard deviations.
+    # A tenth of 1,000 and, as chance may add to it, three standard deviations.
     assert 0 < wrong <= 100 + 3 * (1000 * 0.1 * 0.9) ** 0.5
 
 
 @pytest.mark.slow
 def test_the_exact_bound_would_be_wrong_more_often() -> None:
-    """What the bound is for: an interval for a fixed number of runs does not hold when looked at on the way."""
+    """An interval for a fixed number of runs does not hold for someone who looks at it after every run."""
     passed = np.random.default_rng(7).random((300, 150)) < 0.8
     passes, runs = passed.cumsum(axis=1), np.arange(1, 151)
     # Clopper and Pearson's lower bound; without any pass it is 0.

@@ -1,4 +1,4 @@
-"""Runs side by side: each failure counts, and what is said of them changes the words alone."""
+"""Tests of runs side by side: each failure counts, and what explains it changes only the words."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ LATER = 3600.0
 
 @pytest.fixture
 def pair(make_record: Callable[..., Record]) -> tuple[Row, Row]:
-    """Two runs of one cell that failed together after an hour of training, one on each GPU."""
+    """Return two runs of one cell that failed together after an hour of training, one on each GPU."""
     row = Row.of(make_record())._replace(
         outcome="hung", diagnosis="no-progress", run_id="a", gpus="[0]", beside='["b"]'
     )

@@ -1,4 +1,4 @@
-"""The share of trainings that go on at an age."""
+"""Tests of the estimated share of trainings that reach an age, and of its band."""
 
 import sys
 from random import Random
@@ -16,7 +16,7 @@ def test_nothing_is_known_of_no_run() -> None:
 
 def test_the_estimate_is_the_product_limit_of_scipy() -> None:
     chance = Random(1)
-    # Failures and ends share ages now and then.
+    # With so few different ages, some runs fail at the age at which others end.
     lives = [Life(chance.randint(1, 12) / 2, chance.random() < 0.5) for _ in range(60)]
     failed = [life.hours for life in lives if life.failed]
     censored = [life.hours for life in lives if not life.failed]
@@ -46,7 +46,7 @@ def test_beyond_the_longest_run_nothing_is_claimed() -> None:
 
 
 def test_the_band_holds_the_truth_as_often_as_it_says() -> None:
-    """Failures at a constant rate, runs of several lengths; looked at, at one age."""
+    """Simulates failures at a constant rate in runs of several lengths, and looks at the band at one age."""
     chance, missed, trials = Random(7), 0, 2000
     for _ in range(trials):
         lives = []

@@ -13,7 +13,7 @@ from harness.matrix.cells import Verdicts
 
 @pytest.fixture
 def row(make_record: Callable[..., Record]) -> Row:
-    """A run that completed after an hour of training."""
+    """Return a run that completed after an hour of training."""
     return Row.of(make_record())
 
 
@@ -97,7 +97,7 @@ def test_a_claim_is_about_trainings_as_long_as_the_third_longest_run(row: Row) -
 @pytest.mark.parametrize("failed", [0, 1, 3])
 @pytest.mark.parametrize("hours", [0.0, 2.0, 30.0])
 def test_what_is_missing_is_enough_and_not_less(started: int, failed: int, hours: float) -> None:
-    """Here every failure is one after the first step."""
+    """Every failure here is one after the first step."""
     thresholds = Verdicts()
     before = Totals(started, started, failed, (Life(hours),), boots=1)
     missing = missing_to(before, "known_good", thresholds, 0.95)

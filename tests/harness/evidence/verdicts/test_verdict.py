@@ -59,10 +59,10 @@ def test_runs_in_an_image_of_uncommitted_changes_are_apart_and_seen_at_most(make
     (clean,) = judged(rows("c", commit), {})
     assert (dirty.tier, dirty.uncommitted, dirty.qualifies_for_promotion) == ("seen", True, False)
     assert (clean.tier, clean.uncommitted) == ("known-good", False)
-    # They take nothing from the others.
+    # They do not change the verdict on the runs of the commit.
     both = judged([*rows("d", f"{commit}-dirty"), *rows("c", commit)], {})
     assert [(one.tier, one.runs) for one in both] == [("known-good", 60), ("seen", 60)]
-    # What fails, fails all the same.
+    # Failures count with uncommitted changes, too.
     failed = [row._replace(outcome="failed", diagnosis="crash") for row in rows("d", f"{commit}-dirty")]
     assert [one.tier for one in judged(failed, {})] == ["failing"]
 
@@ -95,7 +95,7 @@ def test_runs_from_before_a_parameter_changed_on_their_host_are_stale(row: Row) 
     now = {row.machine: {"amdgpu.mes": "1"}}
     before, since = sorted(judge(rows, {}, Verdicts(), settings=now), key=lambda one: one.run_ids)
     assert (before.run_ids, before.stale, before.changed) == (("r1",), True, ("amdgpu.mes was 0, is 1",))
-    # On the other machine nothing changed: hosts of a kind are counted together.
+    # r3 still counts, together with r2: on its machine nothing changed, and both hosts are of one kind.
     assert (since.run_ids, since.stale, since.changed) == (("r2", "r3"), False, ())
 
 
@@ -186,7 +186,7 @@ MANY_HOURS = Totals(failures=0, lives=(Life(100.0),), boots=2)
     ],
 )
 def test_tiers_by_starts(passes: int, runs: int, tier: Tier) -> None:
-    """Where each failure is one to start, and there are hours enough."""
+    """Every failure here is one to start, and there are enough hours for any tier."""
     totals = replace(MANY_HOURS, started=passes, starts=runs)
     assert tier_of(passes, runs, totals, Verdicts()) == tier
 
@@ -208,7 +208,7 @@ def test_tiers_by_starts(passes: int, runs: int, tier: Tier) -> None:
     ],
 )
 def test_tiers_by_hours(failures: int, hours: float, tier: Tier) -> None:
-    """Where all of a hundred starts succeeded; x(n) of the bound is 3.40, 6.90 and 9.27."""
+    """All of a hundred starts succeeded here; the bound expects 3.40, 6.90 and 9.27 failures for 0, 1 and 2."""
     totals = Totals(100, 100, failures, (Life(hours),), boots=2)
     assert tier_of(100 - failures, 100, totals, Verdicts()) == tier
 
