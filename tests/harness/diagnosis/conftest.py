@@ -1,4 +1,4 @@
-"""Logs as they really look, for the tests of the diagnosis."""
+"""Fixtures for the tests of the diagnosis: log lines as programs and the kernel really print them."""
 
 import random
 import re
@@ -13,7 +13,7 @@ from harness.base.files.yaml_lines import read_yaml
 from harness.evidence.files.run_files import Explanation
 from tests.harness.diagnosis.in_memory import explain_log
 
-# What healthy programs print; N is a number, H an address, W a word.
+# Lines that healthy programs print; N stands for a number, H for an address, W for a word.
 NOISE = """\
 epoch N/N: training loss 0.N, validation loss 0.N, accuracy 0.N
 step N of N, loss 0.N, gradient norm 0.N, N.N samples/s, lr 1e-N
@@ -126,7 +126,7 @@ BENIGN = [
 ]
 
 
-# With its time, or as the driver begins its lines.
+# Matches a line of the kernel log: it begins with its time, or as a driver begins its lines.
 KERNEL_LINE = re.compile(
     r"\[(?: *\d+\.\d+| *\+\d+\.\d+|\w{3} ?\d+ \d\d:\d\d)\] |.{1,60} kernel: |\w{3} +\d+ [\d:]{8} \S+ systemd-oomd\["
     r"|amdgpu [\da-f:.]+: |\[drm|kfd kfd: |pcieport "
@@ -135,7 +135,7 @@ KERNEL_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Lines of a log, the kernel's where the first looks like one, and the rule (None: none) and class to be found."""
+    """Lines of a log, of the kernel's if the first looks like one, with the expected rule (None: none) and class."""
 
     lines: tuple[str, ...]
     rule: str | None
@@ -147,12 +147,12 @@ class Excerpt:
 
     @property
     def kernel(self) -> bool:
-        """Whether it is of the kernel's log."""
+        """True if the excerpt is from the kernel log."""
         return KERNEL_LINE.match(self.lines[0]) is not None
 
     @property
     def quotes_kernel(self) -> bool:
-        """Whether one of its lines is."""
+        """True if one of its lines is from the kernel log."""
         return any(map(KERNEL_LINE.match, self.lines))
 
     def explain(self, before: list[str], after: list[str]) -> Explanation:
@@ -164,7 +164,7 @@ class Excerpt:
 
 @pytest.fixture(scope="session")
 def excerpts() -> list[Excerpt]:
-    """All of them."""
+    """Return all excerpts."""
     rows = read_yaml(Path(__file__).with_name("excerpts.yaml")).data
     return [
         Excerpt(
@@ -182,13 +182,13 @@ def excerpts() -> list[Excerpt]:
 
 @pytest.fixture(scope="session")
 def warnings() -> list[str]:
-    """Warnings that mean nothing."""
+    """Return warnings that do not point to a failure."""
     return BENIGN
 
 
 @pytest.fixture(scope="session")
 def noise() -> Callable[[int, int], list[str]]:
-    """Lines that healthy programs print: so many of them, by a seed."""
+    """Return a function that makes a number of lines as healthy programs print them, by a seed."""
 
     @cache
     def lines(count: int, seed: int) -> list[str]:

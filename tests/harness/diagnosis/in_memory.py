@@ -1,4 +1,4 @@
-"""Logs that a test holds as lines."""
+"""Explains logs that a test holds as lines in memory."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,4 +1,4 @@
-"""The numbers in torch's message of GPU memory that ran out."""
+"""Tests of what the numbers in torch's out-of-memory message show."""
 
 import pytest
 
@@ -28,7 +28,7 @@ OLD = (
         (OLD.format("20.00 MiB", "1.00 GiB", "12.01 GiB"), {"enough-was-free"}),
         ("HIP out of memory. Tried to allocate 2.00 GiB.", set()),
         ("HIP out of memory. Tried to allocate 1.2.3 GiB.", set()),
-        # In the time that it is long: the square would take days.
+        # Time has to grow with the length of the message: if it grew with the square, this would take days.
         (f"HIP out of memory. Tried to allocate 2.00 GiB. {'0' * 3_000_000}", set()),
         ("RuntimeError: HIP error: out of memory", set()),
     ],

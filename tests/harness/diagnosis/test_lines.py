@@ -1,4 +1,4 @@
-"""Logs of any shape, read in bounded memory."""
+"""Tests of how logs of any shape are read in bounded memory."""
 
 import io
 import tracemalloc
@@ -83,7 +83,7 @@ def test_a_message_within_a_very_long_line_is_found(place: int) -> None:
 
 
 class _Large(io.RawIOBase):
-    """A file that is made while it is read."""
+    """A file whose content is generated while it is read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self.pieces = pieces

@@ -1,4 +1,4 @@
-"""The sieve passes over what programs print while they train, and never over what the signatures look for."""
+"""Tests of the sieve: it skips what programs print while they train, and nothing that a signature looks for."""
 
 import io
 from collections.abc import Callable
@@ -76,13 +76,13 @@ def test_a_traceback_may_end_in_the_next_block() -> None:
     begins = 'Traceback (most recent call last):\n  File "/a.py", line 7, in f\n    raise Own(1)\n'
 
     def explained(exception: str) -> str | None:
-        """By what rule, of a traceback that ends a block, its exception in the next, and a line that begins a third."""
+        """Return the rule for a traceback in one block, its exception in the next, and an error outside in a third."""
         first = "\n".join(["x" * (BLOCK - len(begins) - 1), begins])
         second = (exception + quiet * BLOCK)[: BLOCK - 1] + "\n"
         text = f"{first}{second}FooError: not raised\n"
         assert (len(first), len(second)) == (BLOCK, BLOCK)
         return explain_files((io.BytesIO(text.encode()), "x")).rule
 
-    # Out of a traceback nothing says who raised it.
+    # Nothing shows who raised the error outside of the traceback, so no rule finds it.
     assert explained("Own: ended\n") is None
     assert explained("FooError: ended\n") == "raised-by-the-program"

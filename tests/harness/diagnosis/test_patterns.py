@@ -1,4 +1,4 @@
-"""Patterns and the texts they need, compared with the regular expressions themselves."""
+"""Tests of patterns and the texts they need, compared with the regular expressions themselves."""
 
 import re
 

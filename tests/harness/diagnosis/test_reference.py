@@ -1,4 +1,4 @@
-"""The reference page of the diagnosis says what the signatures say."""
+"""Tests that the reference page of the diagnosis says what the signatures say."""
 
 from harness.diagnosis.reference import HEAD, PAGE, page
 from harness.diagnosis.rules import load_signatures

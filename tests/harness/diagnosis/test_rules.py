@@ -1,4 +1,4 @@
-"""Mistakes in signatures.yaml are refused, each with its line; every wording of a signal is known for each of them."""
+"""Tests of the rules: mistakes in signatures.yaml are refused with their line, and wordings of signals are known."""
 
 import re
 from collections.abc import Callable
@@ -52,7 +52,7 @@ WORDINGS = [
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[[str], str]:
-    """Return the error messages on a file of signatures."""
+    """Return a function that returns the error message about a file of signatures."""
 
     def told(text: str) -> str:
         file = tmp_path / "signatures.yaml"
@@ -153,7 +153,7 @@ def test_only_signals_whose_words_are_known_may_be_given() -> None:
 
 
 def test_an_expression_takes_time_in_proportion_to_a_line() -> None:
-    """A program may print thousands of lines for each of which Python's own engine takes half a minute."""
+    """A program may print thousands of lines that each take Python's own engine for expressions half a minute."""
     rules = load_signatures().signatures
     assert [one.id for one in rules if None in (*one.patterns, *one._of_kinds)] == []
     assert [one.id for one in rules if one.unless and one._unless is None] == []

@@ -1,4 +1,4 @@
-"""The lines of a log that count, and those that do not."""
+"""Tests of which lines of a log count and which do not."""
 
 import re
 
@@ -220,7 +220,7 @@ def test_a_page_fault_of_another_process_does_not_count() -> None:
     assert hit(fault, process, pid="5437") == "gpu-page-fault"
     assert hit(fault, ring, process.replace("amdgpu:  Process", "amdgpu:  Processes"), pid="1") == "gpu-page-fault"
     assert hit(fault, process, ring, pid="1") == "ring-timeout"
-    # A name that reads like a line of the driver, or a file of that name, keeps no fault from counting.
+    # A fault counts even if the name of a process or a file reads like a line of the driver.
     assert hit(fault, "[ 1.0] a[7]: segfault at 0 ip 0 in amdgpu:  Process b pid 7 thread c[1+2]", pid="1")
     for name in ("b pid 7", "b pid 7 thread ", "amdgpu: Process"):
         assert hit(fault, process.replace("firefox", name), pid="5437") == "gpu-page-fault"
@@ -249,7 +249,7 @@ def test_details_of_a_page_fault_of_another_process_do_not_count() -> None:
     fault = "amdgpu 0000:03:00.0: [gfxhub] page fault (src_id:0 ring:24, for process {0} pid {1} thread {0} pid {1})"
     details = "amdgpu 0000:03:00.0: GCVM_L2_PROTECTION_FAULT_STATUS:0x00801031"
 
-    # A rule is one for page faults by its class, whatever it is called.
+    # The class of a rule, not its name, makes it one for page faults.
     known = load_signatures().signatures
     others = load_signatures().model_copy(
         update={"signatures": tuple(one.model_copy(update={"id": f"{one.id}-2"}) for one in known)}

@@ -1,4 +1,4 @@
-"""The signatures, compared with excerpts of logs as programs really write them."""
+"""Tests of the signatures on excerpts of logs as programs really write them."""
 
 import re
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from harness.matrix.cells import Matrix
 from tests.harness.diagnosis.in_memory import explain_log
 
 Noise = Callable[[int, int], list[str]]
-# Row 49 of the table, a rendezvous that never returns, leaves no line: stacks tell of it.
+# Rows of the table of failures that leave a line in a log: row 49, a rendezvous that never returns, is in stacks only.
 ROWS = set(range(1, 49))
-# What is there, or has a meaning, only where there is a GPU.
+# Words for things that exist, or have a meaning, only where there is a GPU.
 ABOUT_GPUS = re.compile(
     r"\b(?:HSA|AMD|NCCL|HIP|ROC|PYTORCH)_[A-Z]|DMA|hardware queue|iommu|amdgpu|ROCm|GPU|kfd|hipBLAS|render node|driver"
 )
 
-# Words that say of a GPU what became of it, whatever else is in a line of the kernel.
+# Words in a line of the kernel that show the state of a GPU, whatever else the line says.
 SAYS_OF_A_GPU = {
     "reset": re.compile(
         r"(?i)reset|wedged|recovery|unrecoverable|time(?:d )?[ -]?out|GPU hang|respon|\bMES\b"
@@ -43,7 +43,7 @@ SAYS_OF_A_GPU = {
     ),
 }
 
-# Of a GPU that is well, at boot and around a suspend.
+# Lines of the kernel about a healthy GPU, at boot and around a suspend.
 HEALTHY = """\
 [drm] amdgpu kernel modesetting enabled.
 [drm] initializing kernel modesetting (IP DISCOVERY 0x1002:0x744C 0x1EAE:0x7901 0xCC).
@@ -88,7 +88,7 @@ fbcon: amdgpudrmfb (fb0) is primary device
 {gpu} Failed to setup vendor infoframe on connector HDMI-A-1: -22
 """.splitlines()
 
-# Of other devices, with words that are also said of a GPU.
+# Lines of the kernel about other devices, with words that also occur in lines about GPUs.
 OTHER_DEVICES = """\
 usb 2-1: reset SuperSpeed USB device number 2 using xhci_hcd
 xhci_hcd 0000:05:00.0: Host halt failed, -110; xHCI host controller not responding, assume dead
@@ -151,13 +151,13 @@ def test_what_helps_without_a_gpu_is_that_of_the_rule_else_of_the_class() -> Non
     assert known.remedy_on_a_cpu("stack-import", "hang-import") == known.by_id("stack-import").cpu
     assert known.remedy_on_a_cpu("stack-copy", "hang-copy") == known.classes["hang-copy"].cpu
     assert known.remedy_on_a_cpu("disk-full", "disk-full") == known.by_id("disk-full").remedy
-    # Of a record whose rule is there no longer.
+    # A record may name a rule that no longer exists.
     assert known.remedy_on_a_cpu("gone", "missing-arch") == known.classes["missing-arch"].cpu
     assert known.remedy_on_a_cpu(None, "disk-full") is known.remedy_on_a_cpu("gone", "gone") is None
 
 
 def test_every_pattern_for_the_kernel_log_is_found_in_an_excerpt(excerpts: list[Any]) -> None:
-    """One that is misspelt finds nothing in any log, and of a rule with several nobody would miss it."""
+    """A misspelt pattern matches no log, and nobody would notice if its rule has other patterns."""
     for signature in load_signatures().of("kernel"):
         lines = [line for excerpt in excerpts if excerpt.rule == signature.id for line in excerpt.lines]
         for pattern in signature.patterns if signature.severity != "benign" else ():
@@ -165,7 +165,7 @@ def test_every_pattern_for_the_kernel_log_is_found_in_an_excerpt(excerpts: list[
 
 
 def test_what_the_kernel_prints_is_explained_by_a_rule_for_its_log(excerpts: list[Any]) -> None:
-    """Rules for other logs are not looked for in the kernel's."""
+    """Rules for other logs are not applied to the kernel log."""
     for excerpt in excerpts:
         if excerpt.rule and load_signatures().by_id(excerpt.rule).where == "kernel":
             assert excerpt.quotes_kernel, f"{excerpt}: begins with its time, as `[  100.0] amdgpu 0000:03:00.0: `"
@@ -182,7 +182,7 @@ def test_what_a_line_of_the_kernel_says_of_a_gpu_is_what_its_class_says(excerpts
 
 
 def test_words_of_a_line_of_the_kernel_are_those_of_its_gpus_state(excerpts: list[Any]) -> None:
-    """Class and `gpu:` are written by one hand, and agree where both are wrong: here the line speaks for itself."""
+    """The same author writes class and `gpu:`, so both may be wrong alike: here the words of the line decide."""
     signatures = load_signatures()
     for excerpt in excerpts:
         if excerpt.rule and (rule := signatures.by_id(excerpt.rule)).where == "kernel":
@@ -196,7 +196,7 @@ def is_of_no_number(match: re.Match[str]) -> bool:
 
 
 def test_a_line_of_the_kernel_that_names_a_process_counts_where_it_is_the_runs(excerpts: list[Any]) -> None:
-    """A pattern without the group `pid`, a number, would blame a run for what another one's process did."""
+    """A pattern without a group `pid` for the number would blame a run for what another run's process did."""
     for excerpt in excerpts:
         for line in (line for line in excerpt.lines if re.search(r"\bpid \d|process \d", line) and excerpt.kernel):
             found = scan(as_lines([line], "k"), ("kernel",), of_run=is_of_no_number)
@@ -207,7 +207,7 @@ def test_what_the_kernel_prints_is_found_in_a_log_of_everything(excerpts: list[A
     for excerpt in excerpts:
         if excerpt.rule and excerpt.kernel:
             found = explain_log(list(excerpt.lines), "all.log", [], excerpt.rocm, excerpt.torch).rule
-            # Rules for logs that are unspecific come first there.
+            # In such a log, less specific rules may come first.
             assert found in (excerpt.rule, "gpu-page-fault", "hardware-gpu-hang", "build-failed"), excerpt
 
 
@@ -219,7 +219,7 @@ def test_what_the_driver_prints_at_every_boot_is_no_failure() -> None:
 
 
 def test_what_happens_to_another_device_is_no_reset_of_a_gpu() -> None:
-    """Addresses are left out: of a line without one each GPU may be meant."""
+    """The lines have no addresses here, because a line without one may mean any GPU."""
     lines = [re.sub(r" [0-9a-f]{4}:\S+", "", f"[    4.0] {line}") for line in OTHER_DEVICES]
     assert reset_lines(lines, {"0000:03:00.0"}) == []
 
@@ -250,7 +250,7 @@ def test_what_happens_to_another_device_is_no_reset_of_a_gpu() -> None:
     ],
 )
 def test_what_a_process_is_called_tells_nothing_of_a_gpu(line: str, class_: str) -> None:
-    # As /dev/kmsg has it, and as the journal of a host has it whose name is as long as one can be.
+    # The line as in /dev/kmsg, and as in the journal of a host with the longest possible name.
     for begins in ("[    4.0] ", f"2026-11-21T19:00:01.123456+0000 {'h' * 64} kernel: "):
         kernel = [begins + line.replace("{gpu}", "amdgpu 0000:03:00.0:")]
         assert explain_log([], "train.log", kernel).class_ == class_

@@ -1,4 +1,4 @@
-"""The place of a stall, by stacks and positions as the app writes them."""
+"""Tests of how the place of a stall is found from stacks and positions as the app writes them."""
 
 import struct
 import subprocess
@@ -31,7 +31,7 @@ FRAMES = {
 
 
 def dump(*stacks: list[str]) -> str:
-    """Stacks as faulthandler writes them."""
+    """Return stacks as faulthandler writes them."""
     written = []
     for number, frames in enumerate(stacks):
         written.append(f"Thread 0x00007f00000000{number:02x} (most recent call first):")
@@ -150,5 +150,5 @@ def test_what_faulthandler_really_writes_is_read(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_frame_takes_no_longer_than_it_is() -> None:
-    """An app writes its stacks itself; the square of this would take hours."""
+    """The app writes its stacks itself; if the time grew with the square of a line, these would take hours."""
     assert parse_stacks([" " * 3_000_000, f" a{' (' * 1_000_000}"]) == []

@@ -1,4 +1,4 @@
-"""The rules, compared with public threads; and that the sets which measured them stay as they were."""
+"""Tests of the rules on public threads, and that the sets of threads which measured them are unchanged."""
 
 from collections import Counter
 from hashlib import sha256
@@ -13,7 +13,7 @@ from harness.diagnosis.rules import load_signatures
 SETS = {name: load(file) for name, file in (TUNED | HELD_OUT).items()}
 THREADS = [thread for threads in SETS.values() for thread in threads]
 AT_ONCE = 40
-# Each was labelled before the rules were asked. To change one is to make its first look in benchmarks/ untrue.
+# Each set was labelled before the rules were asked about it; with a change, its first figures would no longer be true.
 SHA256 = {
     "first": "167c9aa1dd4a60dcebe4d9f1cd500a8c7e11b7ac063fde3e3bf49f09cf068c31",
     "second": "d375dd354692485107a2c2e129c86ea6a8d38fdd27567f932653b536b282e360",
@@ -23,12 +23,12 @@ SHA256 = {
     "sixth": "6527918552c0702fa7d995034d06ab6077a856984eece55fcf43feda66de8587",
     "seventh": "1ac00979ebef04efcb724afb2fd9703bffd8e991fb9fbb12d12e1dfa42a8a98d",
 }
-# What the lines support, and no rule tells; docs/evidence/diagnosis-figures.md lists them with their labels.
+# Threads on which the rules are not right, with their class; docs/evidence/diagnosis-figures.md has the labels.
 NOT_RIGHT = {
     ("https://github.com/mosaicml/composer/issues/1165", UNKNOWN),
     ("https://github.com/intel/llm-scaler/issues/154", "lost-peer"),
     ("https://github.com/ykdai/Flare7K/issues/25", UNKNOWN),
-    # Of the seventh set: no rule was written for these, so that it goes on measuring.
+    # Misses of the seventh set, for which no rule was written, so that the set still measures the rules.
     ("https://github.com/daswer123/xtts-webui/issues/4", UNKNOWN),
     ("https://github.com/ROCm/tensorflow-upstream/issues/1024", UNKNOWN),
     ("https://github.com/lshqqytiger/stable-diffusion-webui-amdgpu/issues/653", UNKNOWN),
@@ -37,7 +37,7 @@ NOT_RIGHT = {
 }
 
 
-# A test for each would take longer to begin and end than to run.
+# Each test takes several threads, because a test for each would take longer to set up than to run.
 @pytest.mark.parametrize("first", range(0, len(THREADS), AT_ONCE))
 def test_a_thread_is_explained(first: int) -> None:
     for thread in THREADS[first : first + AT_ONCE]:
