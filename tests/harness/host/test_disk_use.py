@@ -1,4 +1,4 @@
-"""The disk a run takes is found without following it anywhere, and soon, however much there is."""
+"""Tests of how the disk space of a run is measured: soon, however much there is, and without following links."""
 
 import gc
 import os
@@ -63,10 +63,10 @@ def test_many_empty_files_are_too_many(work: Path) -> None:
 
 
 def test_folders_without_end_in_one_another_are_too_deep_and_keep_no_descriptors(work: Path) -> None:
-    # What other tests left open may go meanwhile.
+    # Otherwise a descriptor that another test left open might be closed between the two counts.
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
-    # Not many more: pytest could not remove them.
+    # Only slightly deeper than the limit, because pytest could not remove folders that are much deeper.
     (work / "/".join("d" * (MOST_LEVELS - 1))).mkdir(parents=True)
     assert excess((work,), DiskLimit()) == ""
     (work / "/".join("d" * (MOST_LEVELS + 20))).mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_looking_waits_for_nothing_and_is_not_repeated_at_once(work: Path, monke
 
     monkeypatch.setattr(disk_use, "_timed_excess", slow)
     watch = DiskWatch((work,), DiskLimit(bytes=9))
-    assert watch.excess(0) == ""  # It would never be ready if it were waited for.
+    assert watch.excess(0) == ""  # If this waited for the look, it would never return.
     ready.set()
     until = time.monotonic() + 60
     while not (found := watch.excess(1)) and time.monotonic() < until:
@@ -123,7 +123,7 @@ def test_looking_waits_for_nothing_and_is_not_repeated_at_once(work: Path, monke
     assert found == "too much"
     assert watch.excess(1 + 3.9) == ""
     assert looks.qsize() == 1
-    # A look of a fifth of a second: twenty times as long until the next.
+    # The look took 0.2 s, so the next one begins after twenty times as long.
     ready.clear()
     assert watch.excess(1 + 6) == ""
     ready.set()

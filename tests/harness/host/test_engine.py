@@ -1,4 +1,4 @@
-"""The way to an engine, without one; with one it is tested in tests/images."""
+"""Tests of how an engine is found and its errors are explained, without one; tests/images tests with one."""
 
 import os
 import socket
@@ -22,10 +22,10 @@ PODMAN = {"BuildahVersion": "1.28.2", "ServerVersion": "4.3.1"}
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The docker command's context points to a socket in an empty folder."""
+    """Let the docker command's context point to a socket in an empty folder, and return its path."""
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.chdir(tmp_path)
-    # A relative path: the path of a socket must be short.
+    # The path is relative, because the path of a socket must be short.
     monkeypatch.setattr(engine, "_context_address", lambda: "unix://docker.sock")
     return tmp_path / "docker.sock"
 
@@ -161,7 +161,7 @@ def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture
 def docker_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a `docker` of a certain age, with or without buildx, first on an otherwise empty PATH."""
+    """Return a function that makes a script the `docker` command and otherwise leaves PATH empty."""
 
     def put(script: str) -> None:
         program = tmp_path / "bin" / "docker"

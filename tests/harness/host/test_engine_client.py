@@ -1,4 +1,4 @@
-"""Bounds on what an engine tells of images and containers, whose authors write most of it: against one that says so."""
+"""Tests of the bounds on an engine's answers, most of which the authors of images write, with a simulated engine."""
 
 import json
 import re
@@ -51,7 +51,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """An engine with an image whose labels are larger than of any other here."""
+    """Return an engine that has an image with labels above the limit, which is 500 bytes here."""
     monkeypatch.setattr(engine_client, "LARGEST_IMAGE", 500)
     with HTTPServer(("127.0.0.1", 0), Answers) as server:
         serving = threading.Thread(target=server.serve_forever, daemon=True)

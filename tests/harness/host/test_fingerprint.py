@@ -18,7 +18,7 @@ def write(file: Path, text: str) -> None:
 
 @pytest.fixture
 def dual_7900xt(tmp_path: Path) -> Path:
-    """Two RX 7900 XT and a Ryzen's integrated GPU between them, as the driver shows them."""
+    """Return a tree that shows, as the driver does, two RX 7900 XT with a Ryzen's integrated GPU between them."""
     nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
     for number, (simd, gfx, minor) in enumerate([(0, 0, 0), (168, 110000, 128), (4, 100306, 129), (168, 110000, 130)]):
         write(nodes / str(number) / "properties", NODE.format(simd=simd, gfx=gfx, minor=minor))

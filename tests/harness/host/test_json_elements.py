@@ -1,4 +1,4 @@
-"""The elements of a list, whatever strings are in them and wherever its bytes are cut into pieces."""
+"""Tests that the elements of a list are found, whatever strings they hold and wherever the bytes are cut."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""Commands are synthetic ones on PATH; this machine's own log may or may not be readable."""
+"""Tests of the kernel log with synthetic commands, because this machine's own log may not be readable."""
 
 import time
 from pathlib import Path
@@ -12,7 +12,7 @@ JOURNAL = "2026-11-21T19:00:01.123456+0000 host kernel: amdgpu 0000:03:00.0: rin
 
 
 class Commands:
-    """A folder that is all of PATH."""
+    """A folder of commands, the only one on PATH; a call adds a command."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ def test_the_journal_is_asked_for_the_kernel_since_the_run_began(commands: Comma
 
 
 def test_a_name_in_the_journal_begins_no_line_and_does_not_refuse_it(commands: Commands) -> None:
-    """Which reads like the driver's, or like journalctl's: that indents what follows the end of a line."""
+    """A process name may read like a line of the driver or of journalctl, which indents the text after a line end."""
     lines = ["2026-11-21T19:00:01+0000 host kernel: traps: a", "    No journal files\u2028c[1] trap"]
     commands("journalctl", f"echo '{lines[0]}'; echo '{lines[1]}'; echo '{JOURNAL}'")
     assert read_kernel_log(time.time()).lines == (f"{lines[0]} {lines[1].lstrip()}", JOURNAL)
@@ -64,7 +64,7 @@ def test_a_quiet_kernel_is_an_empty_log_and_not_a_missing_one(commands: Commands
 def test_where_the_journal_tells_nothing_only_dev_kmsg_is_read(
     journal: str, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not dmesg, which makes a line of what follows an end of line in the name of a process."""
+    """dmesg is not asked, because it shows the text after a line end in a process name as a line of its own."""
     commands("journalctl", journal)
     commands("dmesg", f'echo "[{time.monotonic():.6f}] amdgpu: GPU reset begin!"')
     monkeypatch.setattr("harness.host.kernel_log._kmsg", lambda file, _: (str(file),))
@@ -84,7 +84,7 @@ def test_records_of_dev_kmsg_are_read_since_then(
     log = read_kernel_log(time.time() - 10, tmp_path)
     assert log.missing is None
     assert [line.partition("] ")[2] for line in log.lines] == ["amdgpu 0000:03:00.0: GPU reset(1) succeeded!"]
-    # The file of a simulated host may have no end.
+    # On a simulated host the file may have no end, so no more than a limit is read.
     monkeypatch.setattr(kernel_log, "LARGEST_LOG", 1)
     monkeypatch.setattr(kernel_log, "RECORD_BYTES", 30)
     assert read_kernel_log(time.time() - 10, tmp_path).lines == ()

@@ -25,7 +25,7 @@ from harness.host.slurm_programs import SlurmSilentError
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose programs are found first."""
+    """Return a folder whose programs are found first."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     return tmp_path
 
@@ -184,13 +184,13 @@ def test_what_a_script_in_the_place_of_a_program_started_is_ended_with_it(progra
 def test_what_a_program_that_has_ended_left_running_is_not_waited_for(programs: Path) -> None:
     write(programs, "squeue", f"sleep 20 & echo $! > {programs}/left; echo '7|RUNNING|n1|None|a'")
     jobs = own_jobs()
-    # It runs still: this fails if it was waited for.
+    # The program that was left still runs: the signal fails if `own_jobs` waited for its end.
     os.kill(int((programs / "left").read_text()), signal.SIGKILL)
     assert list(jobs) == ["a"]
 
 
 def test_what_slurm_says_needs_no_room_on_a_disk(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Programs print to a full one in vain, and end well: all jobs would be gone.
+    # A program that prints to a full disk may still succeed, and then all jobs would seem to be gone.
     monkeypatch.setattr(tempfile, "tempdir", str(programs / "full"))
     write(programs, "squeue", "echo '7|RUNNING|n1|None|a'")
     assert list(own_jobs()) == ["a"]

@@ -12,7 +12,7 @@ def test_a_screen_is_named_by_its_connector(tree: Tree) -> None:
 
 def test_a_gpu_without_a_screen_is_used_first(tree: Tree) -> None:
     assert headless_first(read_gpus(tree.root)) == (1, 0)
-    # What no kernel writes is no screen.
+    # A status that no kernel writes does not count as a screen.
     tree.connect(1, "DP-1", "caf\N{LATIN SMALL LETTER E WITH ACUTE}")
     tree.connect(0, "DP-1", "disconnected")
     assert headless_first(read_gpus(tree.root)) == (0, 1)

@@ -15,7 +15,7 @@ BUS = json.dumps({"card3": {"PCI Bus": ADDRESSES[1].upper()}, "card1": {"PCI Bus
 
 @pytest.fixture(autouse=True)
 def of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tree is taken for the machine itself, whose GPUs AMD's tools would reset."""
+    """Take the tree for the real machine: AMD's tools would reset its GPUs, not those of a simulated host."""
     monkeypatch.setattr(gpu_reset, "is_simulated", lambda _: False)
 
 

@@ -24,7 +24,7 @@ RESETS = [
     "HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang",
 ]
 OTHERS = [
-    # What a faulty kernel of the training causes, by itself.
+    # A faulty GPU kernel of the training alone can cause a page fault.
     f"amdgpu {MINE}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
     f"amdgpu {MINE}: amdgpu: PCIE atomic ops is not supported",
     "Out of memory: Killed process 4711 (python)",
@@ -43,7 +43,7 @@ def test_what_happens_to_another_gpu_does_not_count() -> None:
     line = f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
     assert reset_lines([line], {MINE}) == []
     assert reset_lines([line], {MINE, OTHER}) == [line]
-    # Where no address is known nothing can be told apart.
+    # If no address is known, any line may be about a GPU of the run.
     assert reset_lines([line], set()) == [line]
 
 
@@ -65,12 +65,12 @@ def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -
     assert reset_lines([bare, near], {OTHER}) == [bare, near]
     assert reset_lines([far, bare], {MINE}) == [bare]
     assert reset_lines([near, bare, own], {MINE}) == [own]
-    # Nobody can say when a line without a time was logged.
+    # A line without a time cannot be assigned to the other GPU, whose reset is logged beside it.
     assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
 
 
 def texts(*states: str | None) -> list[str]:
-    """The excerpts of the kernel's log whose class says that of a GPU."""
+    """Return the excerpts of the kernel log whose class says one of these states of a GPU."""
     signatures = load_signatures()
     rows = [row for row in read_yaml(CHECKOUT / "tests/harness/diagnosis/excerpts.yaml").data if row["rule"]]
     of_kernel = [row for row in rows if signatures.by_id(row["rule"]).where == "kernel"]

@@ -48,7 +48,7 @@ def test_all_descriptors_are_looked_at_while_there_is_time_the_process_with_the_
     for seconds, held in ((module.MOST_SECONDS, 6), (4, 3)):
         monkeypatch.setattr(module, "MOST_SECONDS", seconds)
         assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(8, 9), (7, held)]
-        # Each look takes a second.
+        # The second time, each look takes a second.
         monkeypatch.setattr("time.monotonic", count().__next__)
 
 

@@ -55,7 +55,7 @@ def test_of_many_variables_nothing_is_made_but_the_one() -> None:
     many = {f"{number:x}": "" for number in range(20_000)}
     with subprocess.Popen(["/bin/sleep", "60"], env={"A": "1", **many}) as child:
         try:
-            # To take up a program with so many may take a busy machine longer than is waited for.
+            # On a busy machine a program with so many variables may start later than `variable_of` waits.
             until = time.monotonic() + 60
             while variable_of(child.pid, "A") is None and time.monotonic() < until:
                 time.sleep(0.01)
@@ -66,7 +66,7 @@ def test_of_many_variables_nothing_is_made_but_the_one() -> None:
         finally:
             tracemalloc.stop()
             child.kill()
-    # Of the file, that is: each variable has some hundred bytes.
+    # Enough for the bytes of the file; an object for each variable would take some hundred bytes.
     assert peak < 1 << 20
 
 
@@ -78,7 +78,7 @@ def test_of_a_process_that_is_gone_nothing_is_reported() -> None:
 
 
 def test_no_more_is_read_of_a_command_than_is_shown() -> None:
-    # 1.5 MB of it, all in one process.
+    # The command of the process has 1.5 MB.
     arguments = ["x" * 100_000] * 15
     with subprocess.Popen(["sh", "-c", "echo; read line", *arguments], stdin=PIPE, stdout=PIPE) as process:
         try:
@@ -93,7 +93,7 @@ def test_no_more_is_read_of_a_command_than_is_shown() -> None:
             process.kill()
     assert looked
     assert looked.command.startswith("sh -c echo; read line xxx")
-    # A mebibyte is for its variables.
+    # The limit includes a mebibyte for the variables of the process.
     assert peak < 2 << 20
 
 

@@ -1,4 +1,4 @@
-"""Real processes that do what they can not to be known for those of their run."""
+"""Tests of real processes that hide as well as they can that they belong to their run."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from harness.host.processes.run_processes import RUN_MARK, end_processes_of_run,
 from harness.host.processes.unmarked import _runs, _Tracked, note_containers, track_container
 
 SLEEP = "import signal, time; signal.signal(15, signal.SIG_IGN); open({!r}, 'a').write('x'); time.sleep(120)"
-# Each leaves behind what runs SLEEP: `start` begins it with an empty environment.
+# Each leaves a process that runs SLEEP: by default `start` gives it an empty environment.
 DISGUISES = {
     "emptied environment": "start()",
     "forged mark": "start({'MATRIX_RUN': '/another/run'})",
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(folder: Path) -> Iterator[Callable[[str], Handle]]:
-    """Starts code as a run of the folder, with the code of what it is to leave behind."""
+    """Return a function that starts code as a run of the folder; `start` in it leaves a process with SLEEP."""
 
     handles: list[Handle] = []
 
@@ -91,7 +91,7 @@ def wait_for_sleepers(folder: Path, count: int = 1) -> None:
 
 
 def the_one_left(folder: Path) -> psutil.Process:
-    """What was forked to start it may take a moment to end."""
+    """Return the process that the run left, once those that were forked to start it have ended."""
     until = time.monotonic() + 30
     while len(found := processes_of_run(folder)) > 1 and time.monotonic() < until:
         time.sleep(0.02)
@@ -203,7 +203,7 @@ if os.fork() == 0:
 def test_it_is_ended_though_no_search_of_all_processes_ever_finds_it(
     run: Callable[[str], Handle], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a busy machine, where each search takes longer than one of them lives."""
+    """On a busy machine each search may take longer than one of these processes lives."""
     handle = run(f"""
 import time
 if os.fork() == 0:
@@ -223,7 +223,7 @@ if os.fork() == 0:
         return []
 
     monkeypatch.setattr("harness.host.processes.run_processes.processes_of_run", find_none)
-    # Nor by luck, in the moment between two sessions.
+    # Without this, a signal might hit the process by luck, in the moment between two sessions.
     monkeypatch.setattr("harness.host.processes.unmarked.os.killpg", lambda *_: None)
     monkeypatch.setattr("harness.host.processes.run_processes.ENDED_SECONDS", 60.0)
     assert end_processes_of_run(folder, 0.1)
@@ -322,7 +322,7 @@ def test_what_carries_the_mark_in_a_container_of_something_else_is_not_of_the_ru
             assert processes_of_run(folder) == []
             track_container(mark, "b" * 64)
             assert processes_of_run(folder) == []
-            # Of a run that another harness had begun its notes tell.
+            # For a run that another harness began, the notes name the container.
             note_containers(mark, [container])
             assert [one.pid for one in processes_of_run(folder)] == [child.pid]
             monkeypatch.setattr("harness.host.processes.unmarked._runs", {})
@@ -335,7 +335,7 @@ def test_what_carries_the_mark_in_a_container_of_something_else_is_not_of_the_ru
 def test_what_does_not_carry_the_mark_in_a_container_that_a_note_names_is_not_of_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root ends what another user's notes name; another container than that user's may be named there."""
+    """Root ends what another user's notes name, but they may name a container that is not of that user's run."""
     monkeypatch.setattr("harness.host.processes.unmarked._runs", {})
     note_containers(str(folder), ["a" * 64])
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
@@ -351,7 +351,7 @@ def test_what_does_not_carry_the_mark_in_a_container_that_a_note_names_is_not_of
 def test_as_root_a_strangers_process_that_carries_the_mark_is_not_of_the_run(
     user: int, owner: int, counts: bool, folder: Path
 ) -> None:
-    """Root ends what is left of the runs of other users, too."""
+    """Root also ends what the runs of other users left."""
     os.chown(folder, owner, owner)
     with subprocess.Popen(["/bin/sleep", "60"], env={RUN_MARK: str(folder)}, user=user) as child:
         try:
