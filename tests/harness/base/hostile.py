@@ -1,4 +1,4 @@
-"""Everything that may have the name of a file and is none, or is too large."""
+"""Things that may lie in the place of a file: no regular file, or one that is too large."""
 
 import os
 import socket
@@ -31,4 +31,4 @@ TRICKS: dict[str, tuple[Place, str]] = {
     "a socket": (a_socket, "is a socket"),
     "a sparse file": (sparse, f"has {TERABYTE} bytes, more than"),
 }
-"""How to make each, and what is said of it."""
+"""For each: a function that makes it at a path, and what a message says about it."""

@@ -14,7 +14,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_nothing_is_named_nothing_changes() -> None:
     assert trusted_file({"HOME": "/"}) is None
     assert trusting({"HOME": "/", "SSL_CERT_DIR": "/x"}) == {"HOME": "/", "SSL_CERT_DIR": "/x"}
-    # A file that is not there is not made one.
+    # A named file that does not exist is ignored.
     assert trusting({"PIP_CERT": "/nowhere.pem"}) == {"PIP_CERT": "/nowhere.pem"}
 
 
@@ -29,5 +29,5 @@ def test_every_authority_that_is_named_is_in_the_one_file(tmp_path: Path) -> Non
     assert "SSL_CERT_DIR" not in changed
     text = Path(files.pop()).read_text()
     assert all(f"authority of {name}" in text for name in certificates.NAMED)
-    # Beside the system's own.
+    # The file also has the authorities of the system.
     assert not certificates.SYSTEM.is_file() or certificates.SYSTEM.read_text()[:200] in text

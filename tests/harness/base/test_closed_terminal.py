@@ -1,4 +1,4 @@
-"""A command whose terminal is closed, on a real pseudo-terminal."""
+"""Tests of a command whose terminal is closed, on a real pseudo-terminal."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# It leads its session, as a shell does for which a terminal was opened; it says something each time it is told to.
+# The command leads its session, like a shell for which a terminal was opened, and prints for each byte that it gets.
 SCRIPT = """\
 import os, sys
 from harness.base.closed_terminal import Terminal, outliving
@@ -40,7 +40,7 @@ class OnTerminal:
         told, self._tell = os.pipe()
         shell = "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
         shell += "signal.signal(signal.SIGHUP, signal.SIG_IGN); " if ignored else ""
-        # Their numbers in the command are 3 and 4; what is opened meanwhile must not be among them.
+        # The command gets these as 3 and 4, so no other descriptor may have those numbers when it starts.
         high = [os.dup2(number, at) for number, at in ((ready, 103), (told, 104))]
         shell += f"os.dup2({high[0]}, 3); os.dup2({high[1]}, 4); "
         shell += "os.set_inheritable(3, True); os.set_inheritable(4, True); "
@@ -59,18 +59,18 @@ class OnTerminal:
         os.close(self.master)
 
     def say(self) -> None:
-        """Have it say something."""
+        """Make the command print something."""
         os.write(self._tell, b"x")
 
     def ended(self) -> int:
-        """Have it end, if it has not; return its exit status."""
+        """Let the command end, if it has not ended yet, and return its exit code."""
         os.close(self._tell)
         return self.process.wait(60)
 
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_what_is_said_after_the_terminal_was_closed_is_in_the_log(ignored: bool, tmp_path: Path) -> None:
-    """With and without the signal that tells of it."""
+    """The command gets SIGHUP when its terminal is closed, unless it ignores that signal."""
     command = OnTerminal(tmp_path, ignored=ignored)
     command.close()
     command.say()

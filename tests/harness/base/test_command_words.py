@@ -1,4 +1,4 @@
-"""Commands that are typed again, with a word more or less."""
+"""Tests of how a command is built again from its words, with a word more or less."""
 
 import sys
 from pathlib import Path

@@ -11,7 +11,7 @@ from harness.base.interrupts import interruptible, open_to_interruption, pause, 
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
     os.kill(os.getpid(), number)
-    # The handler runs between two instructions of the interpreter.
+    # The interpreter runs the handler only between two of its instructions.
     time.sleep(0.01)
 
 
@@ -90,7 +90,7 @@ def test_one_more_signal_skips_what_may_be_skipped_and_the_next_tears_nothing(
 
 
 def test_a_pause_in_which_the_process_was_stopped_is_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After SIGCONT past its end Python up to 3.13 returns a structure that nothing was written to."""
+    """If SIGCONT comes after the end of the pause, Python up to 3.13 returns an uninitialized structure."""
     garbage = signal.struct_siginfo((-22692896, 0, 0, 0, 0, 0, 0))
     waited: list[float] = []
 

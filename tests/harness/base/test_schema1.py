@@ -7,7 +7,7 @@ from harness.base.schema1 import upgraded, upgraded_values
 
 @pytest.mark.parametrize("ends", ["]" * 600 + "}", "]" * 100_000 + "}", ""])
 def test_what_is_nested_too_deeply_is_refused_like_any_other_damage(ends: str) -> None:
-    # An app that is not trusted writes such files, and what reads them is the harness.
+    # An app that is not trusted writes such files, and the harness reads them.
     content = ('{"schema": 1, "standstill": ' + "[" * max(600, len(ends) - 1) + ends).encode()
     upgraded(content)
     with pytest.raises(ValidationError):

@@ -21,7 +21,7 @@ def test_nothing_of_a_simulated_host_is_read_without_end(
     text = read_text(tmp_path / "vendor")
     assert (None if text is None else len(text)) == told
     if (tmp_path / "vendor").is_fifo():
-        # The thread that still waits ends.
+        # Opening the FIFO ends the thread that still waits for it.
         os.close(os.open(tmp_path / "vendor", os.O_RDWR))
 
 

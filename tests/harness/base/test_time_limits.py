@@ -39,7 +39,10 @@ def test_an_error_comes_back() -> None:
 
 @pytest.fixture
 def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Returns how many pieces of so many bytes come until reading ends; each takes so many seconds on a made clock."""
+    """Return a function that counts the pieces that are read until a timeout, or as a negative number until the end.
+
+    Its arguments: how many pieces of how many bytes come, and the seconds that each one takes on a simulated clock.
+    """
     clock = [0.0]
     monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
@@ -71,7 +74,7 @@ def test_a_stall_after_a_fast_start_is_noticed_as_soon_as_one_at_the_start(comin
 
 def test_what_comes_fast_enough_is_read_to_its_end(coming: Callable[..., int]) -> None:
     assert coming((500, 1000, 1.0)) == -500
-    # With pauses that are shorter than the limit.
+    # The pauses here are shorter than the limit.
     assert coming(*[(1, 100_000, 0.1), (1, 100, 50.0)] * 20) == -40
 
 

@@ -1,4 +1,4 @@
-"""Numbers and names in sentences."""
+"""Tests of how numbers and names are put into sentences."""
 
 from harness.base.wording import listed, many, percent, size_in_words, some_of
 

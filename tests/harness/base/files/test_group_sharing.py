@@ -20,13 +20,13 @@ def test_a_folder_that_cannot_be_opened_is_reported(tmp_path: Path, monkeypatch:
     real = os.open
 
     def refusing(path: Any, *others: Any, **options: Any) -> int:
-        # Root opens all there is.
+        # Simulated, because root may open every folder.
         if path == "closed":
             raise PermissionError(13, "Permission denied", path)
         return real(path, *others, **options)
 
     monkeypatch.setattr(os, "open", refusing)
-    # As for a folder of another user.
+    # The mode cannot be changed, as if the folder belonged to another user.
     monkeypatch.setattr(group_sharing, "change_mode", lambda *_: None)
     with pytest.raises(PermissionError):
         share_below(tmp_path)

@@ -50,7 +50,7 @@ def test_within(value: object) -> None:
 
 
 def test_what_is_no_json_is_refused_by_what_reads_it() -> None:
-    # The last one was searched for its end again from each of its quotes: for weeks.
+    # A search for the end of the last string from each of its quotes would take weeks.
     for content in (b"{" * 100, b"9" * 5000, b"\xff" * 40, b'{"a": "' + b'\\"' * (1 << 20)):
         assert beyond_bounds(content) is None
         with pytest.raises(ValueError, match=r"."):

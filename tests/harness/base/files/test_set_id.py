@@ -30,13 +30,13 @@ def test_no_file_acts_as_its_owner_any_more(tmp_path: Path, monkeypatch: pytest.
     files = [made(work / "a", 0o4755), made(work / "b" / "c", 0o2711), made(work / "d", 0o640)]
     (work / "link").symlink_to(outside)
     (work / "hard-link").hardlink_to(outside)
-    # Closed to its owner, too, it would be left as it is, and the record beside it closed to all others.
+    # A folder that is closed even to its owner must not stop this: the run would have no readable record.
     (work / "b").chmod(0)
     remove_set_id(work)
     assert list(map(mode, [*files, work / "b"])) == [0o755, 0o711, 0o640, 0o700]
     assert (mode(outside), (work / "hard-link").exists()) == (0o4755, False)
     made(work / "a", 0o4755)
-    # Of another user, whose other name is gone meanwhile.
+    # A file of another user is removed also if it no longer has another name.
     monkeypatch.setattr(os, "geteuid", lambda: -1)
     remove_set_id(work)
     assert not (work / "a").exists()

@@ -1,4 +1,4 @@
-"""A lock file that is removed between its opening and its locking keeps nobody out."""
+"""Tests of a lock file that is removed between opening and locking, so that its lock would keep nobody out."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ from harness.training.state import open_state_file
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Have the lock that is taken next removed just before that; the list has its name."""
+    """Remove the next lock file just before it is locked; return a list that gets its path."""
     locks = fcntl.flock
     removed = list[str]()
 

@@ -151,7 +151,7 @@ def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["fifo", "link", "folder", "endless"])
 def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Something else in the place of a file; a link leads to one that is precious."""
+    """Return the path of something that is no regular file; as a link, it leads to a precious file."""
     place, precious = tmp_path / "place", tmp_path / "precious"
     precious.write_text("precious", encoding="utf-8")
     if request.param == "fifo":
@@ -226,7 +226,7 @@ def test_the_remedy_is_that_of_the_error(number: int, told: str) -> None:
 
 
 def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of a folder of shared results it led what is written there into one that only this user may."""
+    """In place of a shared results folder, such a link leads writes into a folder that only this user may change."""
     (tmp_path / "own").mkdir()
     link = tmp_path / "runs"
     link.symlink_to("own")

@@ -1,4 +1,4 @@
-"""Everything that a hostile program may leave in its folder, on a real filesystem."""
+"""Tests of everything that a hostile program may leave in its folder, on a real file system."""
 
 import errno
 import hashlib
@@ -30,7 +30,7 @@ tricks = pytest.mark.parametrize(("trick", "why"), TRICKS.values(), ids=TRICKS)
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A folder as an app has it, in that of a run; beside them lies what the app is not to have."""
+    """Return a work folder in a run folder; beside the run folder lies a secret that the app must not read."""
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "run" / "work" / "output").mkdir(parents=True)
     return tmp_path / "run" / "work"
@@ -48,7 +48,7 @@ def readers(tree: UntrustedTree, name: str, to: Path) -> list[Callable[[], objec
 @tricks
 @pytest.mark.parametrize("name", ["result.json", "output/model.pt"])
 def test_what_is_no_file_is_not_read(trick: Place, why: str, name: str, work: Path) -> None:
-    # `parents[2]` of a name in `output` is the run folder: any link will do.
+    # For a name in `output`, the link to a file leads to nothing, which makes no difference here.
     trick(work / name)
     began = time.monotonic()
     for read in readers(UntrustedTree(work), name, work.parent / "copy"):
@@ -135,7 +135,7 @@ def test_a_file_is_read_up_to_its_limit_and_copied_as_it_is(
 
 
 def test_holes_are_copied_as_holes(work: Path, tmp_path: Path) -> None:
-    """What a program left may have more bytes than the disk."""
+    """A file that a program left may have more bytes than the disk."""
     tree, file, copy = UntrustedTree(work), work / "output" / "model.pt", tmp_path / "copy"
     with file.open("wb") as sparse:
         for place in (8 << 20, (16 << 20) + 4096):
@@ -189,7 +189,7 @@ def test_a_file_that_grows_while_it_is_read_is_left(work: Path, tmp_path: Path) 
 
 @contextmanager
 def swapping(one: Callable[[], object], other: Callable[[], object]) -> Iterator[None]:
-    """Do two things in turn, in a thread, as fast as it can."""
+    """Call two functions in turn during the block, in a thread, as fast as possible."""
     ended = threading.Event()
 
     def swap() -> None:
@@ -357,7 +357,7 @@ NAMES = [
 
 
 def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
-    """Put anything anywhere."""
+    """Fill a folder at random with files, links, devices and other folders."""
     for name in rng.sample(NAMES[:-1], rng.randrange(1, 7)):
         place = os.path.join(folder, name)  # noqa: PTH118 (names of bytes)
         kind = rng.randrange(9)
@@ -374,11 +374,11 @@ def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
             os.chmod(place, rng.choice([0o644, 0]))  # noqa: PTH101
         elif kind == 4:
             with socket.socket(socket.AF_UNIX) as bound, suppress(OSError):
-                # Longer paths than a socket may have are left out.
+                # Fails for paths that are too long for a socket.
                 bound.bind(place)
         elif kind == 5:
             with suppress(PermissionError):
-                # What never ends, and what swallows everything: only root may make them.
+                # A device like /dev/null or /dev/zero, which only root may make.
                 os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, rng.choice([3, 5])))
         else:
             os.mkdir(place)  # noqa: PTH102
@@ -388,7 +388,7 @@ def random_tree(folder: bytes, rng: random.Random, levels: int = 3) -> None:
 
 
 def change(work: Path, rng: random.Random) -> None:
-    """Put something else in the place of one thing, as a process beside the harness may at any time."""
+    """Replace or change one thing, as a process beside the harness may do at any time."""
     name = os.fsencode(work / os.fsdecode(rng.choice(NAMES[:-1])))
     if rng.randrange(2):
         name = os.path.join(name, rng.choice(NAMES[:-1]))  # noqa: PTH118 (names of bytes)
@@ -399,7 +399,7 @@ def change(work: Path, rng: random.Random) -> None:
             os.replace(name, spare)  # noqa: PTH105
             os.symlink(b"/etc/passwd", name)  # noqa: PTH211
         elif kind == 1:
-            # Never through a link: some lead to the host's own files.
+            # Links are not followed, because some lead to the host's own files.
             file = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with suppress(OSError):
                 os.truncate(file, rng.choice([0, 17, MOST + 1, TERABYTE]))
@@ -411,9 +411,9 @@ def change(work: Path, rng: random.Random) -> None:
 
 
 def check_tree(work: Path, rng: random.Random, *, changing: bool = False) -> None:
-    """Read, copy and remove whatever is there: nothing but the errors that are promised comes of it.
+    """Read, copy and remove whatever is in a folder, which may raise only the errors that are documented.
 
-    With `changing`, something else is put in the places of what is there while it is read.
+    `changing`: whether parts of the folder are replaced while they are read.
     """
     tree = UntrustedTree(work)
     names = [os.fsdecode(name) for name in NAMES]
@@ -435,7 +435,7 @@ def check_tree(work: Path, rng: random.Random, *, changing: bool = False) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_random_trees_break_nothing(tmp_path: Path) -> None:
-    """40 of them; `MINUTES=10 SEED=7` tries that long, from that tree on."""
+    """Tries 40 trees; with `MINUTES=10 SEED=7`, as many as fit into ten minutes, from the tree of seed 7 on."""
     seed, minutes = int(os.environ.get("SEED", "1")), float(os.environ.get("MINUTES", "0"))
     until, count = time.monotonic() + 60 * minutes, 0
     descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

@@ -57,7 +57,7 @@ def test_our_own_files_hold_text_numbers_booleans_and_what_holds_those(file: Pat
 
 
 def test_versions_in_our_own_files_are_text() -> None:
-    """As numbers 2.10 and 2.1 would be the same."""
+    """If versions were numbers, 2.10 and 2.1 would be the same."""
     matrix = read_yaml(CHECKOUT / "matrix.yaml").data
     assert matrix["stacks"]["rocm7.0-torch2.10.0"] == {"accelerator": "rocm", "rocm": "7.0", "torch": "2.10.0"}
     assert list(matrix["stacks"])[:2] == ["cpu", "rocm6.2-torch2.5.1"]
@@ -158,11 +158,11 @@ def test_lines_of_keys_and_items() -> None:
         ("d", 0): 6,
         ("d", 1): 7,
         ("d", 1, "f"): 8,
-        # Of what is merged, where it stands.
+        # A merged key has the line on which it is written.
         ("g", "c"): 4,
         (7,): 12,
         ("7",): 12,
-        # Of what is not there, the last step that is.
+        # A missing key or item has the line of the last step that exists.
         ("a", "x"): 2,
         ("d", 5): 5,
         ("d", "x"): 5,
