@@ -396,7 +396,7 @@ def test_words_that_another_host_invented_tell_nothing(
 def test_what_another_host_invented_explains_nothing(
     explain: Callable[..., Explanation], files: Mapping[str, str]
 ) -> None:
-    """Such files are read to the end of a limit and raise no error, however long they are."""
+    """Explaining a run with such a file ends and raises no error, however long the file is."""
     assert explain(files, Exit(1)).class_ in ("unknown", "oom-host")
 
 

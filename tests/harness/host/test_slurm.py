@@ -184,7 +184,7 @@ def test_what_a_script_in_the_place_of_a_program_started_is_ended_with_it(progra
 def test_what_a_program_that_has_ended_left_running_is_not_waited_for(programs: Path) -> None:
     write(programs, "squeue", f"sleep 20 & echo $! > {programs}/left; echo '7|RUNNING|n1|None|a'")
     jobs = own_jobs()
-    # The program that was left still runs: the signal fails if `own_jobs` waited for its end.
+    # The program that was left still runs: the signal would fail if `own_jobs` had waited for its end.
     os.kill(int((programs / "left").read_text()), signal.SIGKILL)
     assert list(jobs) == ["a"]
 

@@ -395,7 +395,7 @@ def test_an_unhealthy_gpu_that_passes_again_is_used_again(
     assert recheck(*place) == {1: UNHEALTHY.detail}
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: WELL)
     assert recheck(*place) == {}
-    # Only the unhealthy one was probed.
+    # Only the unhealthy GPU was probed.
     assert [step[1:] for step in shown(checkup) if step[0] == "recheck"] == [("probe", 1, False), ("probe", 1, True)]
 
 
