@@ -1,4 +1,4 @@
-"""synthetic intents, results and records for the harness's tests."""
+"""Fixtures of the harness's tests: the matrix, and synthetic hosts, intents, results and records."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ from harness.registry.tags.promotions import KnownGood
 from tests.harness.gpu_tree import Tree, a_gpu
 from tests.harness.right_result import DATA, OPTIONS, WORKLOAD, right_result
 
-# Half of the time of these tests is spent waiting for the disk, whose folders they need not outlive.
+# Temporary folders are kept in memory, because waiting for the disk takes half of the time of these tests.
 IN_MEMORY = Path("/dev/shm")
 if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
@@ -29,20 +29,20 @@ if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > 4 << 30:
 
 @pytest.fixture(autouse=True)
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test learns of GPUs, or of hosts that do not answer, from another one, or from the user's harnesses.
+    """Isolate each test from what others leave: from silent hosts and GPUs, and from the user's own state folder.
 
-    Every disk has room for every stack, whatever this one has.
+    Every disk has room for every stack, however full this machine's disk is.
     """
     forget_silent()
     free = shutil.disk_usage("/")._replace(free=1000 * 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    # `mktemp` looks at all folders that are there already, which takes longer from test to test.
+    # `mktemp` is not used: it lists all existing folders, which takes longer with every test.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "states" / uuid4().hex))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _processes() -> Iterator[None]:
-    """These tests need no Docker engine, and do not use one that answers."""
+    """Run cells as processes, so that these tests need no Docker engine and use none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MATRIX_EXECUTOR", "process")
         yield
@@ -50,13 +50,13 @@ def _processes() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def matrix() -> Matrix:
-    """The project's own matrix file."""
+    """Return the project's own matrix file."""
     return load_matrix(CHECKOUT / "matrix.yaml")
 
 
 @pytest.fixture
 def write_matrix(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes a matrix file: a small valid one, or that with text of the caller's instead of a section."""
+    """Return a function that writes a small valid matrix file; a keyword replaces the section of that name."""
     sections = {
         "stacks": 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n',
         "presets": "presets:\n  plain: {description: nothing set}\n",
@@ -79,13 +79,13 @@ def write_matrix(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def result_values() -> dict[str, Any]:
-    """A result.json in which nothing is wrong, as plain values."""
+    """Return a result.json in which nothing is wrong, as plain values."""
     return right_result()
 
 
 @pytest.fixture
 def host() -> HostFacts:
-    """A host without a GPU."""
+    """Return a host without a GPU."""
     return HostFacts(
         fingerprint="f" * 16,
         kind="k" * 16,
@@ -103,13 +103,13 @@ def host() -> HostFacts:
 
 @pytest.fixture
 def dual_host(host: HostFacts) -> HostFacts:
-    """A host with two GPUs."""
+    """Return a host with two GPUs."""
     return host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
 
 
 @pytest.fixture
 def make_intent(host: HostFacts) -> Callable[..., Intent]:
-    """Makes an intent; keywords replace its fields."""
+    """Return a function that makes an intent; keywords replace its fields."""
 
     def make(run_id: str = "r1", **changes: Any) -> Intent:
         values: dict[str, Any] = {
@@ -149,7 +149,10 @@ def make_intent(host: HostFacts) -> Callable[..., Intent]:
 
 @pytest.fixture
 def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any]) -> Callable[..., Record]:
-    """Makes a record; keywords replace fields of its intent, `outcome` and `diagnosis` those of its own."""
+    """Return a function that makes a record.
+
+    Keywords replace fields of its intent; `outcome` and `diagnosis` replace those of the record itself.
+    """
 
     def make(
         run_id: str = "r1", outcome: str = "completed", diagnosis: str | None = None, detail: str = "", **intent: Any
@@ -176,7 +179,10 @@ def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any
 
 @pytest.fixture
 def make_evidence(host: HostFacts) -> Callable[..., KnownGood]:
-    """Makes the evidence of a tag that was promoted on `host` without a registry; keywords replace its fields."""
+    """Return a function that makes the evidence of a tag that was promoted on `host` without a registry.
+
+    Keywords replace its fields.
+    """
 
     def make(**changes: Any) -> KnownGood:
         values: dict[str, Any] = {
@@ -216,7 +222,7 @@ def make_evidence(host: HostFacts) -> Callable[..., KnownGood]:
 
 @pytest.fixture
 def make_isolation(host: HostFacts) -> Callable[..., FaultIsolation]:
-    """Makes an answer of controls: GPU 1 is at fault; keywords replace its fields."""
+    """Return a function that makes a fault isolation whose cause is GPU 1; keywords replace its fields."""
 
     def make(**changes: Any) -> FaultIsolation:
         values: dict[str, Any] = {
@@ -245,7 +251,7 @@ def make_isolation(host: HostFacts) -> Callable[..., FaultIsolation]:
 
 @pytest.fixture
 def make_step(host: HostFacts) -> Callable[..., HealthStep]:
-    """Makes a step of the recovery of a GPU: a probe of GPU 0 that passed; keywords replace its fields."""
+    """Return a function that makes a step of a GPU's recovery, a passed probe of GPU 0; keywords replace its fields."""
 
     def make(**changes: Any) -> HealthStep:
         values: dict[str, Any] = {
@@ -273,7 +279,7 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Puts a shell script on PATH, where besides it there are only the usual tools; it writes its arguments down."""
+    """Return a function that puts a shell script on a PATH that otherwise holds only `sh`, `cat` and `sleep`."""
     places = tmp_path / "bin"
     places.mkdir()
     for tool in ("sh", "cat", "sleep"):
@@ -281,7 +287,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     monkeypatch.setenv("PATH", str(places))
 
     def make(name: str, script: str) -> Path:
-        """The file that holds a line of arguments for each call."""
+        """Return the file to which the script appends the arguments of each call, one line a call."""
         said = tmp_path / f"{name}.calls"
         file = places / name
         file.write_text(f'#!/bin/sh\necho "$@" >> {said}\n{script}\n', encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A registry in memory, for what Debian's does not do: tokens, referrers, and being up to no good."""
+"""A registry in memory that does what Debian's registry cannot: issue tokens, list referrers, and misbehave."""
 
 import json
 import re
@@ -18,10 +18,14 @@ BASIC = "Basic " + b64encode(b"somebody:secret").decode()
 
 @dataclass
 class FakeRegistry:
-    """`knows_referrers`: lists what refers to an image. `asks`: `basic`, or `bearer` (anybody may read then).
+    """A registry in memory.
 
-    `instead`: what it gives in place of the content it was asked for. `moved_to`: where it sends everybody to.
-    `begins_at`: the byte at which it begins when it is asked to go on with a blob; None: it sends all of it.
+    - `knows_referrers`: it lists the artifacts that refer to an image.
+    - `asks`: the credentials that it asks for: `basic`, or `bearer`, with which anybody may read; None: no credentials.
+    - `instead`: the content that it sends in place of any blob or manifest.
+    - `moved_to`: the address to which it redirects every request.
+    - `begins_at`: the byte at which its answer to a request for a range of a blob begins; None: it ignores the range
+      and sends the whole blob.
     """
 
     knows_referrers: bool = False
@@ -33,13 +37,13 @@ class FakeRegistry:
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
-    """Method, path and `Authorization` of every request."""
+    """Method, path and `Authorization` header of every request."""
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """Serve on loopback; yields host and port."""
+        """Serve on loopback, and yield host and port."""
         server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": self}))
-        # Clients keep their connections open.
+        # Clients keep their connections open, so the threads that serve them never end by themselves.
         server.daemon_threads = True
         self.host = f"127.0.0.1:{server.server_port}"
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -52,11 +56,11 @@ class FakeRegistry:
             server.server_close()
 
     def blob(self, name: str) -> bytes:
-        """The content of a blob."""
+        """Return the content of a blob."""
         return self.blobs[name]
 
     def referrers(self, digest: str) -> bytes:
-        """The index of what refers to a digest."""
+        """Return the index of the artifacts that refer to a digest."""
         found = []
         for content, kind in self.manifests.values():
             told = json.loads(content)
@@ -69,7 +73,7 @@ class FakeRegistry:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away: another test may look at what is printed by then."""
+        """Print nothing about clients that disconnect: another test may be checking what is printed by then."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def _answer(self, status: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -106,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         if asks == "basic" and given != BASIC:
             self._answer(401, WWW_Authenticate='Basic realm="x"')
             return False
-        # A token for writing does for reading, and not the other way round.
+        # A token for writing also allows reading, but not the other way round.
         if asks == "bearer" and path != "/v2/" and given not in (f"Bearer {scope}", "Bearer pull,push"):
             realm = f'realm="http://{self.registry.host}/token",service="x",scope="repository:vpoc:{scope}"'
             self._answer(401, WWW_Authenticate=f"Bearer {realm}")

@@ -1,4 +1,4 @@
-"""Files as `make gpu-evidence` writes them."""
+"""Files such as `make gpu-evidence` writes."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ SOURCE = "0123456789abcdef0123456789abcdef01234567"
 
 
 def a_row(row: str = "profile-chunked", verdict: str = "held", **changes: Any) -> dict[str, Any]:
-    """A row of the file."""
+    """Return a row of the file."""
     values = {"row": row, "shows": "one sentence", "verdict": verdict, "detail": "one line", "numbers": {"any": 1.0}}
     return {**values, "seconds": 3.1, "gpu_only": False, "shown_red": True, "last_lines": [], **changes}
 
@@ -19,7 +19,7 @@ def a_row(row: str = "profile-chunked", verdict: str = "held", **changes: Any) -
 def gpu_evidence(
     *rows: dict[str, Any], started: str = "2026-11-22T17:00:00Z", device: str = "cuda", **facts: Any
 ) -> dict[str, Any]:
-    """The content of the file; keywords replace facts."""
+    """Return the content of the file; keywords replace facts about the GPU."""
     known = {
         "name": "AMD Radeon RX 7900 XT",
         "gfx": "gfx1100",
@@ -39,7 +39,7 @@ def gpu_evidence(
 
 
 def write_gpu_evidence(results: Results, content: object, folder: str = "20261122T170000Z") -> Path:
-    """Write the file into a folder of the results: a text as it is, anything else as JSON."""
+    """Write the file into a folder of the results: a text unchanged, anything else as JSON."""
     file = results.gpu_evidence / folder / GPU_EVIDENCE
     file.parent.mkdir(parents=True)
     file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")

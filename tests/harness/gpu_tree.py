@@ -1,4 +1,4 @@
-"""Simulated AMD GPUs: the facts of two of them, and the host that has them."""
+"""A simulated host with two AMD GPUs."""
 
 import os
 import threading
@@ -25,7 +25,7 @@ SILENT_SECONDS = 60.0
 
 @contextmanager
 def silent(*files: Path) -> Iterator[None]:
-    """Have reads of files of the driver not return, as of a GPU that hangs; for a minute only."""
+    """Make reads of the driver's files block, as they do when a GPU hangs; after a minute they return."""
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ def silent(*files: Path) -> Iterator[None]:
 
 
 class Tree:
-    """A simulated host with two GPUs, by their index; the first one has a screen."""
+    """A simulated host with two GPUs, which its methods name by their index; a screen is connected to GPU 0."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,10 +71,10 @@ class Tree:
         self._host.connect(self._host.gpus[index], connector, status)
 
     def hold(self, index: int, pid: int, used: int) -> None:
-        """Have a process hold memory, as KFD tells it."""
+        """Let a process hold memory of a GPU, in the files where KFD reports it."""
         self._host.write(f"sys/class/kfd/kfd/proc/{pid}/vram_{KFD_IDS[index]}", used)
 
     def kernel_says(self, *lines: str) -> None:
-        """Have /dev/kmsg hold these lines, said long after now."""
+        """Write lines into /dev/kmsg whose time is far in the future, so that they follow any reset."""
         text = "".join(f"3,{n},{10**15},-;{line}\n" for n, line in enumerate(lines))
         (self.root / "dev/kmsg").write_text(text, encoding="utf-8")

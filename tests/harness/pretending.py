@@ -1,4 +1,4 @@
-"""A bench that only pretends to make runs, and a display that listens."""
+"""A bench that only pretends to make runs, and a display that records what it is shown."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ Values = dict[str, Any]
 
 
 class Pretending(Bench):
-    """A bench that makes runs in no time, and remembers on which GPUs."""
+    """A bench whose runs take no time; `made` lists the cell and the GPUs of each."""
 
     made: list[tuple[str, tuple[int, ...]]]
 
     @classmethod
     def on(cls, folder: Path, host: HostFacts) -> Self:
-        """On a host with two GPUs, whose locks are in a folder of the test's."""
+        """Return a bench on a host with two GPUs, whose locks are below `folder`."""
         root, results = folder / "root", Results(folder / "results")
         (root / "run/lock").mkdir(parents=True)
         (root / "run/lock").chmod(0o1777)
@@ -73,7 +73,11 @@ class FakeRun:
 
 
 class Recording(Pretending):
-    """A bench whose runs leave records; the stacks in `missing` cannot be made, those in `silent` so often not yet."""
+    """A bench whose runs leave records.
+
+    - `missing`: the stacks that cannot be made.
+    - `silent`: how many more times the source of a stack does not answer, by stack.
+    """
 
     make_record: Callable[..., Record]
     missing: tuple[str, ...] = ()
@@ -94,7 +98,7 @@ class Recording(Pretending):
         return FakeRun(planned, run_id, workload, campaign)
 
     def leave(self, run: FakeRun, outcome: str, diagnosis: str | None, about: Values, update: Values) -> Record:
-        """Write the record of a run; `about` it as `make_record` takes it, `update` of the record itself."""
+        """Write the record of a run: `about` holds keywords of `make_record`, `update` fields of the record itself."""
         cell = run.planned.cell
         known: Values = {"cell": cell.id, "stack": cell.stack.name, "preset": cell.preset.name, "device": "cuda"}
         known |= {"environment_hash": cell.preset.name, "campaign": run.campaign, "repeat": run.planned.repeat}
@@ -106,7 +110,7 @@ class Recording(Pretending):
 
 
 class Listening(Display):
-    """A display that remembers what it was given."""
+    """A display that keeps the problems, steps and records that it is given."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

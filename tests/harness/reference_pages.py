@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that come from the harness's tables: `make docs`. A test compares them."""
+"""Write the pages of docs/reference that come from the harness's tables (`make docs`); a test compares them."""
 
 from harness.base.paths import CHECKOUT
 from harness.doctor.checks import CHECKS, check_id

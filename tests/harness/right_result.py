@@ -3,7 +3,7 @@
 from typing import Any
 
 DATA, WORKLOAD, WEIGHTS, MODEL, STATE = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "5" * 64)
-# The steps of an mlp of which the nonce of the tests asks a state.
+# The steps of the mlp at which the nonce of the tests makes the app report its state.
 DRAWN = (2, 8, 11, 20, 23, 32)
 OPTIONS = {
     "epochs": 2,

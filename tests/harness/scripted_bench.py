@@ -1,4 +1,4 @@
-"""A bench on which nothing is really run: what becomes of a run is given."""
+"""A bench that runs nothing: each test scripts how its runs end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,11 @@ from harness.matrix.cells import Cell
 
 
 class Scripted(Bench):
-    """Leaves real records, whose outcome `outcome_of` says by the cell; `made` are their ids. A run takes a second."""
+    """A bench whose runs take a second each and leave real records.
+
+    - `outcome_of`: returns the outcome of a run in a cell.
+    - `made`: the ids of the runs, in order.
+    """
 
     make_record: Callable[..., Record]
     outcome_of: Callable[[Cell], str]

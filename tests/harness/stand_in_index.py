@@ -1,8 +1,10 @@
-"""The places of a package index on loopback that stands in for every kind of source of wheels, and TLS for it.
+"""A package index on loopback that stands in for every kind of source of wheels, and a TLS authority for it.
 
-`/rocm6.3/` and `/rocm7.14/` answer as PyTorch's index (with hashes on its pages), `/amd/` as AMD's (none on its pages,
-and 403 for what it does not hold), `/folder/` as a page that lists files, `/pypi/` as PyPI. They can be copied into a
-folder to be read by file:// URLs.
+- `/rocm6.3/` and `/rocm7.14/` answer as PyTorch's index does, with hashes on their pages.
+- `/amd/` answers as AMD's does: no hashes on its pages, and 403 for packages that it does not have.
+- `/folder/` answers with a page that lists files, `/pypi/` as PyPI does.
+
+All of them can also be written to a folder and read by file:// URLs.
 """
 
 import ssl
@@ -19,7 +21,7 @@ TARGETS = ("gfx1100", "gfx1201")
 
 
 def places() -> dict[str, SourceContent]:
-    """Return what each place has."""
+    """Return the content of each place, by its path."""
     amd = "2.12.0+rocm7.14.0"
     device = [f"amd-torch-device-{target}=={amd}; extra == 'device-{target}'" for target in TARGETS]
     of_amd = ["rocm[libraries]==7.14.0", "triton==3.7.1+rocm7.14.0", "numpy", *device]
@@ -27,7 +29,7 @@ def places() -> dict[str, SourceContent]:
         stub_wheel("torch", "2.9.1+rocm6.3", ["pytorch-triton-rocm==3.5.1", "numpy"], TORCH),
         stub_wheel("pytorch-triton-rocm", "3.5.1", tag=TORCH),
         stub_wheel("torchvision", "0.24.1+rocm6.3", ["torch==2.9.1", "numpy"], TORCH),
-        # As on the real one: an old copy of somebody else's package.
+        # PyTorch's real index also holds an old copy of a package that belongs to another project.
         stub_wheel("numpy", "1.0", tag=ANY),
     )
     packages = (
@@ -47,9 +49,9 @@ def places() -> dict[str, SourceContent]:
     )
     pypi = (
         *(stub_wheel(name, "2.0") for name in ("numpy", "polars", "click", "matplotlib")),
-        # Built against PyPI's own torch.
+        # Built against PyPI's torch.
         stub_wheel("torchvision", "0.24.1", ["torch==2.9.1", "numpy"]),
-        # Somebody else's, under AMD's names.
+        # Packages of other projects that happen to have AMD's names.
         stub_wheel("rocm", "7.14.99"),
         stub_wheel("rocm-sdk-core", "7.14.0"),
         stub_wheel("triton", "3.7.1"),
@@ -78,10 +80,10 @@ def write_mirror(places: Mapping[str, SourceContent], folder: Path) -> None:
 
 
 def private_authority(folder: Path) -> Path:
-    """Write an authority of our own, and beside it a certificate for 127.0.0.1 with its key; return the authority."""
+    """Write an authority of our own and, beside it, a certificate for 127.0.0.1 with its key; return the authority."""
     authority, key = folder / "authority.pem", folder / "authority.key"
     new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
-    # Python 3.13 refuses an authority that does not say what its key is for.
+    # Python 3.13 refuses an authority whose certificate does not state the usage of its key.
     usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
     for words in (
         [*new, "-x509", "-days", "2", "-subj", "/CN=an authority", *usage, "-out", str(authority), "-keyout", str(key)],
@@ -106,7 +108,7 @@ def private_authority(folder: Path) -> Path:
 
 @contextmanager
 def served(authority: Path | None = None) -> Iterator[StandIn]:
-    """Serve the stand-in on loopback, over TLS where there is a private authority."""
+    """Serve the stand-in on loopback, over TLS if a private authority is given."""
     context = None
     if authority:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

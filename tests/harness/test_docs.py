@@ -1,4 +1,4 @@
-"""What is read stays short, and what it names is there: links, headings, files, cells, presets, diagnoses."""
+"""Tests of the pages: they stay short, and the links, headings, files, cells, presets and diagnoses they name exist."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from harness.matrix.cells import Matrix
 from harness.run.run_cell import RECORD_BYTES
 
 DOCS = CHECKOUT / "docs"
-# The programs that write pages of docs/reference, each compared with what it writes by a test of its own.
+# The programs that write pages of docs/reference; a test of each program compares its pages.
 WRITERS = (
     "harness/cli/schemas.py",
     "harness/diagnosis/reference.py",
@@ -29,15 +29,15 @@ WRITTEN = {
     for name in re.findall(r'"([\w-]+\.md)"', (CHECKOUT / writer).read_text(encoding="utf-8"))
 }
 LOOKED_UP = [*sorted(WRITTEN), *sorted((DOCS / "evidence").glob("*.md"))]
-# What is written by hand, wherever it stands.
+# Pages that people write, in any folder of docs.
 BY_HAND = sorted({*DOCS.rglob("*.md")} - {*LOOKED_UP})
 READ = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *BY_HAND]
 EVERY = [*READ, CHECKOUT / "CHANGELOG.md", *LOOKED_UP]
 MOST_PAGES, MOST_WORDS = 16, 20_000
-# Where code of ours names pages.
+# Code of ours that names pages.
 CODE = ("harness", "app", "benchmarks", "images", "tests", "Makefile", "matrix.yaml", "pyproject.toml")
 PAGE = re.compile(r"(?<![\w./-])docs/[\w./-]*\.(?:md|png|svg|json)(?:#[\w-]+)?")
-# Files of the tree as pages name them. What is made by a run, or may be anything (NAME, <stack>), is none of them.
+# Files of the tree as pages name them, except those that a run makes and names with a placeholder (NAME, <stack>).
 FILE = re.compile(r"(?<![\w./<-])(?:harness|app|tests|benchmarks|images)/[\w./-]*\w/?(?![\w<*-])")
 
 
@@ -46,19 +46,19 @@ def text(page: Path) -> str:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its blocks of code."""
     return re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
 
 
 def links(page: Path) -> Iterator[str]:
-    """The relative links of a page."""
+    """Yield the relative links of a page."""
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if "://" not in link:
             yield link

@@ -1,4 +1,4 @@
-"""The plans of harness/ and app/vpoc/: rooms on floors, imports that only go down, and names that mean one thing."""
+"""Tests of the structure of harness/ and app/vpoc/: rooms on floors, imports that only go down, unambiguous names."""
 
 import ast
 import re
@@ -16,14 +16,14 @@ from harness.base.paths import CHECKOUT
 LONE_FILES = {"__init__", "__main__"}
 APP = CHECKOUT / "app" / "vpoc"
 ROOMS_OF_THE_APP = re.findall(r"^\| `(\w+)` \|", (APP / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
-"""Top floor first, as those of the harness."""
+"""The rooms of the app, top floor first, as in the harness's list."""
 IN_TRAINING = ("training", "training.faults", "training.strategies")
-"""Rooms within the room `training` of the app, below its own files."""
+"""Rooms inside the app's room `training`, below the files of that room."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A file of a package, such as `harness.run.watch.limits`, and what is in it."""
+    """A file of a package, with its dotted name (such as `harness.run.watch.limits`) and its syntax tree."""
 
     name: str
     tree: ast.Module
@@ -33,7 +33,7 @@ class Module:
         return self.name.split(".")[1]
 
     def imports(self, modules: Mapping[str, "Module"]) -> Iterator[str]:
-        """Yield the modules of the package that it imports, wherever in it."""
+        """Yield the modules of the package that this one imports, also inside functions."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in modules)
@@ -46,7 +46,7 @@ class Module:
 
     @property
     def public(self) -> Iterator[str]:
-        """Yield the classes, functions and constants that it defines; a command is named by who types it."""
+        """Yield the classes, functions and constants defined here; not commands, whose names users type."""
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not any(map(_makes_command, node.decorator_list)):
                 yield node.name
@@ -76,7 +76,7 @@ def in_rooms(modules: Mapping[str, Module]) -> dict[str, Module]:
 
 
 def upward(modules: Mapping[str, Module], rooms: Sequence[str] = ROOMS) -> list[str]:
-    """Imports from a room above; a room may lie within another one."""
+    """Return the imports from a room on a higher floor; a room may lie inside another one."""
 
     def floor(name: str) -> int | None:
         inner = f"{name.partition('.')[2]}."
@@ -93,7 +93,7 @@ def upward(modules: Mapping[str, Module], rooms: Sequence[str] = ROOMS) -> list[
 
 
 def circle(modules: Mapping[str, Module]) -> list[str]:
-    """Files that import each other in a ring, in the order they do; nothing where there is none."""
+    """Return files that import each other in a ring, in the order of their imports; an empty list without a ring."""
     inside = in_rooms(modules)
     graph = {name: set(module.imports(inside)) - {name} for name, module in inside.items()}
     try:
@@ -104,9 +104,9 @@ def circle(modules: Mapping[str, Module]) -> list[str]:
 
 
 def doubles(modules: Mapping[str, Module]) -> dict[str, list[str]]:
-    """Public names that more than one module defines.
+    """Return the public names that more than one module defines, with those modules.
 
-    A constant that no other module imports is its module's own, and may be called like another's.
+    A constant that no other module imports belongs to its module alone, so its name may be used again.
     """
     inside = in_rooms(modules)
     taken = {
@@ -147,7 +147,7 @@ def test_every_room_has_its_floor_and_nothing_lies_beside_the_rooms(
 def test_imports_only_go_down(modules: dict[str, Module], of_app: dict[str, Module]) -> None:
     assert upward(modules) == []
     assert upward(of_app, ROOMS_OF_THE_APP) == []
-    # Faults and strategies know nothing of the training around them.
+    # Faults and strategies import nothing of the training that uses them.
     assert upward(of_app, IN_TRAINING) == []
 
 

@@ -1,4 +1,4 @@
-"""What tests of images leave in the user's engine, on a stand-in for it."""
+"""Tests that the tests of images leave nothing in the user's engine, on a stand-in for the engine."""
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """An engine's images, by id, with their names."""
+    """A stand-in for an engine's API: its images, as names by id, and its build caches."""
 
     base_url, api_version = "http://engine", "1.41"
 
@@ -58,7 +58,7 @@ def test_what_was_there_stays_and_has_its_tags_again(monkeypatch: pytest.MonkeyP
         api.names["theirs"].remove("vpoc:cpu-plain")
         api.names["mine"] = ["vpoc:cpu-plain", "vpoc:cpu-new", "127.0.0.1:5001/vpoc:cpu-plain"]
         api.names["pulled"] += ["127.0.0.1:5001/me/vpoc@sha256:2"]
-        # Somebody builds beside the tests.
+        # Another process builds an image while these tests run.
         api.names["others"] = ["vpoc:cpu-other"]
         api.caches += ["fresh"]
     assert {name: sorted(names) for name, names in api.names.items()} == {

@@ -1,4 +1,4 @@
-"""The console script: what is typed wrongly, and Ctrl-C while it loads."""
+"""Tests of the console script: mistyped commands, and Ctrl-C while the script loads."""
 
 import io
 import re
@@ -18,7 +18,7 @@ from harness.cli.commands import COMMANDS, HIDDEN, SECTIONS, help_line
 from harness.cli.shared import ask_user
 from tests.harness.typed import typed
 
-# Presses Ctrl-C when a module is about to be imported.
+# A program that presses Ctrl-C when the module named by its first argument is about to be imported.
 PRESSED_AT = """\
 import os, signal, sys
 from harness.__main__ import main
@@ -120,7 +120,7 @@ def test_a_command_is_listed_with_the_first_sentence_of_its_help(name: str) -> N
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
-    """Who looks for a command is not to wait for all of them."""
+    """`matrix --help` must be fast, so listing the commands must not import all of them."""
     heavy = ("pydantic", "yaml", "docker", "numpy", "scipy", "harness.matrix.cells")
     code = (
         "import sys, harness.cli.main\n"

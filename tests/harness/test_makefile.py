@@ -1,4 +1,4 @@
-"""What the targets of the Makefile would run."""
+"""Tests of the commands that the targets of the Makefile would run."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ OLD_NAME = "WARM_UP"
 
 
 def recipe(*words: str, **variables: str) -> list[str]:
-    """The commands that `make WORDS` would run here, as if everything were set up."""
+    """Return the commands that `make WORDS` would run here if everything were set up."""
     run = make(*words, **variables)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
@@ -49,7 +49,7 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     ],
 )
 def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) -> None:
-    # A plain `make -n` prints the recipe.
+    # Remove MAKEFLAGS: if these tests run under `make -n`, this make would print the recipe instead of failing.
     bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
     run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
     assert run.returncode == 2
@@ -70,7 +70,7 @@ def test_the_everyday_targets_are_listed_within_a_screen() -> None:
 
 def test_clean_keeps_what_took_long_to_fetch_and_no_clean_removes_results() -> None:
     clean, everything = recipe("clean"), recipe("clean-all")
-    # What goes and its size, the question, which pipes are not asked, and then the removal.
+    # Print the sizes, ask for confirmation if standard input is a terminal, then remove.
     assert [line.split()[:2] for line in clean[:3]] == [["du", "-shc"], ["test", "!"], ["rm", "-rf"]]
     assert " .venv" in clean[2]
     assert not any(".cache" in line.split() for line in clean)
@@ -146,7 +146,7 @@ def test_what_a_target_takes_and_what_is_in_the_environment_is_not_refused() -> 
         ".venv/bin/matrix",
         *["train", "--data", '"a=b.csv"', "--output", '"c"', "--cell", '"d"', "--epochs", "5", "--seed=7"],
     ]
-    # Each target that a person is shown variables of.
+    # One line for each target whose variables the help shows to users.
     for given in (
         ("matrix-test", "BUDGET=1h", "DATA=a", "LOOKBACK=25", "SELECTION=all", "ARGS=--yes"),
         ("build", "ROCM=6.3", "DRY_RUN=1", "SELECTION=all", "ARGS=--yes"),

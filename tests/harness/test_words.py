@@ -1,4 +1,4 @@
-"""Only the field's words in names, comments, docstrings, messages and pages. The CHANGELOG may name former ones."""
+"""Tests that names, comments, docstrings, messages and pages use only the field's words; the CHANGELOG is exempt."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ import pytest
 from harness import ROOMS
 from harness.base.paths import CHECKOUT
 
-# What is not to be said, and what to say instead. A blank also stands for `_`, `-` and the end of a line.
+# Private words, and the field's words to use instead. A blank also matches `_`, `-` and the end of a line.
 WORDS = {
     "sick": "unhealthy",
     "taint(ed|s)?": "discredited by an unhealthy GPU",
@@ -37,7 +37,7 @@ WORDS = {
     "(is|are|was|were) told(?! (apart|to|that))|told of": "is reported",
     r"told(?=\(self)|(?<=\.)told(?!_)": "summary()",
 }
-# Names of before that are still read, or accepted without being shown: files as a whole, and lines.
+# Former names that are still read, or accepted as hidden options: in whole files, and in single lines.
 READERS_OF_SCHEMA_1 = {"harness/base/schema1.py"}
 ALIASES = {
     'OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}',
@@ -52,7 +52,7 @@ ALIASES = {
     "LOOKBACK ?= $(WARM_UP)",
     "FORMER = WARM_UP",
 }
-# What asks whether former names are still read, or refused, has to name them; what others wrote stays as it is.
+# Tests of whether former names are still read or refused must name them; text quoted from others stays unchanged.
 TESTS_OF_FORMER_NAMES = {
     "tests/app/test_cli.py",
     "tests/harness/base/test_schema1.py",
@@ -84,7 +84,7 @@ ANY = re.compile(_pattern("|".join(WORDS)), re.IGNORECASE)
 
 
 def tracked(part: str) -> list[Path]:
-    """Return the files of a part of the project that people read; not what is only there on this machine."""
+    """Return the files of a part of the project that git tracks and people read."""
     command = ["git", "ls-files", "-z", "--", part]
     names = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout.split("\0")
     files = [CHECKOUT / name for name in names if name]
@@ -92,9 +92,9 @@ def tracked(part: str) -> list[Path]:
 
 
 def private_words(text: str, *, former_too: bool = True) -> Iterator[str]:
-    """Yield each private word of a text, with its line and what to say instead; `former_too`: also former names."""
+    """Yield each private word of a text, with its line and replacement; `former_too`: former names are private, too."""
     lines = text.split("\n")
-    # `DrillKind` is a name with two words.
+    # Split names such as `DrillKind` into their words.
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     if not ANY.search(text):
         return
@@ -106,7 +106,7 @@ def private_words(text: str, *, former_too: bool = True) -> Iterator[str]:
 
 
 def docstrings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of every docstring, also of those below a constant or a field."""
+    """Yield the line and the text of every docstring, including those below constants and fields."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value

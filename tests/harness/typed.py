@@ -1,4 +1,4 @@
-"""Commands as they are typed, in the process of the tests: what starts another Python takes half a second."""
+"""Run commands as a user types them, but in the tests' process: another Python would take half a second to start."""
 
 import io
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -10,7 +10,7 @@ from harness.cli import main
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it printed; named as in subprocess.CompletedProcess."""
+    """The end of a command: exit code and printed text, with the field names of subprocess.CompletedProcess."""
 
     returncode: int
     stdout: str
@@ -18,7 +18,7 @@ class Done:
 
 
 def typed(*words: str) -> Done:
-    """Run `matrix WORDS` in the checkout. What goes around Python's streams is not caught."""
+    """Run `matrix WORDS` in the checkout; text that bypasses Python's own streams is not captured."""
     out, err = io.StringIO(), io.StringIO()
     with chdir(CHECKOUT), redirect_stdout(out), redirect_stderr(err):
         try:
