@@ -1,4 +1,4 @@
-"""What a campaign ended with is remembered until another run is made."""
+"""Tests of the answer of the last campaign, which is remembered until another run is made."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_another_run_leaves_the_cell_that_was_named_and_so_does_another_user(
     remember_answer(results, "m", ANSWER)
     assert last_answer(results, "m") == ANSWER
     with monkeypatch.context() as patched:
-        # Whoever shares the folder could have any command typed.
+        # Another user who shares the folder could make this user type any command.
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         assert last_answer(results, "m") == LastAnswer(NAMED)
     assert last_answer(results, "of another machine") == LastAnswer()
@@ -76,7 +76,7 @@ def test_a_report_made_later_says_the_same(
 def test_a_campaign_of_a_program_of_the_users_own_leaves_the_cell_that_was_named_before_it(
     results: Results, program: str | None
 ) -> None:
-    """It says of a training by this project as little as its runs do."""
+    """Like its runs, the campaign of a user's program says nothing about training with this project's app."""
     remember_answer(results, "m", ANSWER)
     other = NamedCell("cpu-no-sdma", "single")
     conclusion = SimpleNamespace(named=other, sentence="It is good.", continues=False)

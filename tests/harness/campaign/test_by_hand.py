@@ -16,7 +16,7 @@ from harness.matrix.cells import Matrix
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BenchOptions:
-    """A host without a GPU, on which asking for an engine is an error, and with no synthetic bars yet."""
+    """Return options for a host without a GPU and without synthetic bars, on which no engine may be asked for."""
 
     def refuse() -> None:
         raise AssertionError("an engine was asked for")
@@ -37,7 +37,7 @@ def test_a_command_is_printed_without_engine_gpu_image_and_data(options: BenchOp
     assert made[made.index("synth") - 1] == "vpoc:rocm10.0.0-torch2.13.0-plain-gfx1100"
     assert "/dev/kfd" not in " ".join(made)
     assert "/dev/kfd" in " ".join(trained)
-    # Nobody else's image of that name.
+    # Otherwise Docker would pull an image of that name from somebody else.
     assert trained[2:4] == ["--pull", "never"]
     assert trained[trained.index("vpoc:rocm10.0.0-torch2.13.0-plain-gfx1100") + 1] == "train"
     assert not (options.results.folder / "by-hand").exists()

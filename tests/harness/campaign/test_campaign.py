@@ -1,4 +1,4 @@
-"""Many runs planned together: their order, on which GPUs, and who carries them out. Nothing is really run."""
+"""Tests of runs planned together: their order, their GPUs, and which process makes them. Nothing is really run."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ from tests.harness.pretending import Listening, Pretending
 
 @pytest.fixture
 def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
-    """On a host with two GPUs."""
+    """Return a bench on a host with two GPUs."""
     return Pretending.on(tmp_path, host)
 
 
@@ -60,7 +60,7 @@ def test_every_run_of_a_plan_is_made_once(pretending: Pretending, matrix: Matrix
 
 
 def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> None:
-    """While another holds GPU 0 the runs on GPU 1 are made, then GPU 0 is waited for."""
+    """While another process holds GPU 0, the runs on GPU 1 are made; then the campaign waits for GPU 0."""
     other = ExitStack()
     other.enter_context(lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
 
@@ -79,7 +79,7 @@ def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> 
 
 
 def allowed_side_by_side(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Carry out a plan of two cells twice on a host that allows runs side by side; return the ids of those together."""
+    """Run two cells twice each on a host that allows runs side by side; return the ids of the runs made together."""
     together: list[list[str]] = []
 
     def one_after_the_other(runner: Runner, pending: Sequence[PendingRun], left: float | None) -> list[Any]:
@@ -105,7 +105,7 @@ def test_the_same_cell_and_repeat_go_side_by_side(
 def test_while_a_gpu_is_somebodys_runs_do_not_go_side_by_side(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those on the other GPU are made, one after the other."""
+    """The runs on the other GPU are made meanwhile, one after the other."""
     other = ExitStack()
     other.enter_context(lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
     monkeypatch.setattr(Listening, "step", lambda *_: other.close())
@@ -182,7 +182,7 @@ def test_an_unhealthy_gpu_that_something_still_holds_is_not_waited_for(
 
 
 def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that another has only just written down, and holds in a moment."""
+    """This holds even just after another process has written its campaign file and before it has locked the file."""
     lock, written, second = lock_at_once, threading.Event(), threading.Event()
 
     def slow_at_first(descriptor: int, file: Path) -> bool:
@@ -222,7 +222,7 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
 def test_a_file_that_is_no_campaigns_is_passed_over(
     pretending: Pretending, matrix: Matrix, content: str | None
 ) -> None:
-    """Whoever shares the results folder may have written it."""
+    """Anybody who shares the results folder may have written the file."""
     runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
     plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
     folder = pretending.results.folder / "campaigns"

@@ -1,4 +1,4 @@
-"""Runs that a comparison lacks. Nothing is really run."""
+"""Tests of making the runs that a comparison lacks. Nothing is really run."""
 
 from collections import Counter
 from collections.abc import Callable

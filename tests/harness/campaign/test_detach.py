@@ -16,7 +16,7 @@ TALKS = "import os, signal, sys, time; print(os.getsid(0), signal.getsignal(sign
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """Makes a program that notes its words, before all others on PATH."""
+    """Return a function that makes a program, first on PATH, which writes down its arguments one a line."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
 
     def make(name: str, text: str) -> Path:
@@ -74,7 +74,7 @@ def test_a_user_who_lingers_gets_a_unit_that_ends_in_order(tmp_path: Path, tool:
     assert started.stop == f"systemctl --user stop {name}"
     given = words.read_text().splitlines()
     assert given[-4:] == ["--", "matrix", "run", "--yes"]
-    # Without the mode the signal would also be for what the command runs.
+    # Without KillMode=mixed, the processes that the command started would get the signal, too.
     for word in (
         "--user",
         "--property=KillMode=mixed",

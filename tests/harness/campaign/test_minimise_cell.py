@@ -1,4 +1,4 @@
-"""A search in the records of a results folder. Nothing is really run."""
+"""Tests of the search for the variables that matter, in the records of a results folder. Nothing is really run."""
 
 import fcntl
 from collections.abc import Callable
@@ -28,7 +28,7 @@ CAUSE = ("HSA_XNACK", "PYTORCH_ROCM_ARCH")
 
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
-    """Where a cell with both of CAUSE mostly fails, and every other passes."""
+    """Return a bench on which cells with all variables of CAUSE mostly fail, and every other cell passes."""
     random = Random(3)
 
     def outcome_of(cell: Cell) -> str:
@@ -114,7 +114,7 @@ def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dua
 def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
-    """The run before the tenth is found to have left the GPU unhealthy by the probe before that one."""
+    """The probe before the tenth run finds that the ninth run has left the GPU unhealthy."""
     chosen = matrix.cells[CELL]
     outcome_of = bench.outcome_of
 
@@ -131,7 +131,7 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     found = minimise_cell(bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, display)
     assert any("it now counts as failed" in text for text in display.lines)
     assert found.variables == set(CAUSE)
-    # It failed, and is not made again.
+    # The ninth run counts as failed, and is not made again.
     assert counts_of(bench.results)[bench.made[8]].gpu_fault
     assert not any("-again2" in run_id for run_id in bench.made)
 

@@ -23,14 +23,14 @@ def test_the_command_is_run_again_without_a_question(words: tuple[str, ...], mon
 
 @pytest.fixture
 def booted(tmp_path: Path) -> Path:
-    """A root that systemd was booted from."""
+    """Return a root that was booted with systemd."""
     (tmp_path / "root/run/systemd/system").mkdir(parents=True)
     return tmp_path / "root"
 
 
 @pytest.fixture
 def systemd(program: Program) -> dict[str, Path]:
-    """Stand-ins for systemd's tools that allow everything; for each, the file with its calls."""
+    """Install stand-ins for systemd's tools that allow everything; return the file with the calls of each."""
     answers = {"systemctl": "exit 0", "loginctl": "echo yes", "busctl": "echo 's \"yes\"'"}
     return {name: program(name, script) for name, script in answers.items()}
 
@@ -73,7 +73,7 @@ def test_without_the_right_to_reboot_it_is_refused(answer: str, booted: Path, pr
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the user's units."""
+    """Return the folder of the user's systemd units."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path / "config/systemd/user"
 
@@ -98,7 +98,7 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
         in text
     )
     assert f"WorkingDirectory={tmp_path}\n" in text
-    # An engine that is not up yet must not turn containers into processes.
+    # Otherwise the command would run cells as processes if the engine is not up yet after the boot.
     assert 'Environment="MATRIX_EXECUTOR=docker"\n' in text
     assert "RestartForceExitStatus=2\n" in text
 
@@ -127,7 +127,7 @@ def test_at_most_three_times_a_night(
     with pytest.raises(UserError, match="rebooted 3 times in 12 hours"):
         reboot(results)
     assert not systemd["systemctl"].exists()
-    # Another machine that shares the folder has a count of its own, and the next night a new one begins.
+    # Another machine that shares the folder has its own count, and after twelve hours a new count begins.
     reboot_and_resume(COMMAND, tmp_path, results, "another", "docker")
     later = time.time() + 12.1 * 3600
     monkeypatch.setattr("time.time", lambda: later)
@@ -173,7 +173,7 @@ def test_what_means_something_to_systemd_is_escaped(tmp_path: Path) -> None:
         "r.service", ("/bin/echo", 'q"x', "100%", "$HOME", "back\\slash", "two\nlines"), tmp_path, {"A": '%n $B "'}
     )
     assert r'ExecStart="/bin/echo" "q\"x" "100%%" "$$HOME" "back\\slash" "two\nlines"' in text.splitlines()
-    # There nothing is put in for a dollar sign.
+    # In `Environment=`, systemd does not expand a dollar sign.
     assert r'Environment="A=%%n $B \""' in text.splitlines()
 
 

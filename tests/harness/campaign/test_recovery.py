@@ -1,4 +1,4 @@
-"""Runs whose harness is gone: closed once, by one, and nothing of a harness that lives is touched."""
+"""Tests of closing runs whose harness is gone: once, by one process, without touching those of a living harness."""
 
 import fcntl
 import json
@@ -99,7 +99,11 @@ def write_progress(folder: Path, wall: float) -> None:
 def test_the_time_until_an_orphan_is_found_is_none_of_the_runs(
     told: float | None, ended: float, results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
-    """`told` and `ended` are in seconds after its start, which was ten hours ago."""
+    """The run began ten hours ago.
+
+    - `told`: the time of its last line of progress, in seconds after its start; None: there is no line.
+    - `ended`: the end in its record, in seconds after its start.
+    """
     started = time.time() - 36_000
     folder = results.begin(make_intent("r1", host=here, started=started))
     if told is not None:
@@ -111,7 +115,7 @@ def test_the_time_until_an_orphan_is_found_is_none_of_the_runs(
 def test_an_orphan_has_no_more_time_than_its_progress_was_written_in(
     results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is found a day later, and its app said that it went on until then, and for a thousand years."""
+    """The run is found a day later, while its app claims to have gone on until then, and even for a thousand years."""
     started = time.time()
     folder = results.begin(make_intent("r1", host=here, started=started))
     write_progress(folder, started + 86_000)
@@ -128,7 +132,7 @@ def test_an_orphan_has_no_more_time_than_its_progress_was_written_in(
 def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
     results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
-    """One is honest, one leaves out lines, one tells of more time than this host has run, one tells nothing."""
+    """One run reports honestly, one leaves out lines, one claims more time than this host is up, one has no lines."""
     told = trained(began(Told()))
     lines = {"honest": told.lines[:-4]}
     *lines["torn"], last = deepcopy(lines["honest"])
@@ -187,7 +191,7 @@ def test_what_a_killed_harness_had_seen_itself_is_not_looked_for_again(
     tree.kernel_says(f"amdgpu {ADDRESSES[0]}: amdgpu: GPU reset begin!")
     recover(results, dual_host, lambda _: None, [], tree.root)
     new = [(step.run_id, step.check, step.good) for step in read_steps(results)][2:]
-    # The log is asked for what came after that reset.
+    # Only what the kernel logged after that reset is searched.
     assert new == [("reset-before", "kernel-log", True)]
 
 
@@ -195,7 +199,7 @@ def test_what_a_killed_harness_had_seen_itself_is_not_looked_for_again(
 def test_an_orphan_counts_where_it_had_not_advanced_for_long(
     idle: float, counts_as: str, results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
-    """In a step 180 s are allowed without an advance."""
+    """A step may take 180 s without an advance, and an orphan counts once it had not advanced for a third of that."""
     folder = results.begin(make_intent("r1", host=here))
     write_progress(folder, time.time() - idle)
     with subprocess.Popen(
@@ -232,7 +236,7 @@ def test_a_record_that_came_just_before_its_harness_ended_is_kept(
     results.begin(intent)
 
     def alive(_: Intent) -> bool:
-        """The harness writes its record and is gone when it is looked for."""
+        """Write the record just before the harness is found to be gone."""
         results.finish(make_record("r1", "completed").model_copy(update={"intent": intent}))
         return False
 
@@ -297,7 +301,7 @@ def test_a_damaged_intent_is_reported_and_keeps_nothing_from_going_on(
 
 
 class Unstoppable:
-    """An executor, and a handle, that cannot end anything."""
+    """A stand-in for an executor and for its handle that cannot end anything."""
 
     pid = None
     inspected = None
@@ -387,7 +391,7 @@ def test_a_training_keeps_what_it_has_not_taken_yet(
 
 
 def test_an_intent_leads_to_no_other_folder(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
-    """Who shares the results folder may write one; what recovery does of it would be done with any folder."""
+    """Anybody who shares the results folder may write an intent, and recovery would change any folder it leads to."""
     folder = results.begin(make_intent("r1", host=here))
     private = results.folder.parent / "private"
     private.mkdir(mode=0o700)
@@ -454,9 +458,9 @@ def test_a_damaged_record_keeps_nothing_from_going_on(
 
 
 class Dying:
-    """A process that is deaf to TERM and gone some time after it was killed."""
+    """A stand-in for a process that ignores TERM and is gone `seconds` after it is killed."""
 
-    # More than any kernel gives.
+    # Larger than any pid that a kernel gives.
     pid = 1 << 30
 
     def __init__(self, seconds: float) -> None:
@@ -480,7 +484,7 @@ class Dying:
 
 
 class Forking(Dying):
-    """One of eight, for which each starts another one where there is room."""
+    """One of up to eight processes, each of which starts another one when one of them is killed."""
 
     def __init__(self, alive: list["Forking"]) -> None:
         super().__init__(0)
@@ -505,7 +509,7 @@ def test_what_makes_use_of_each_end_to_start_another_one_is_stopped_first(
     def searched(_: Path, *, stop: bool = False) -> list[Forking]:
         found, working = list(alive), [one for one in alive if one.works]
         if len(working) > 1:
-            # The last has ended by itself when it is its turn, and left another one, which this search does not find.
+            # The last process ends before it can be stopped, and leaves another one that this search does not find.
             found.remove(working[-1])
             alive.remove(working[-1])
             alive.append(Forking(alive))
@@ -523,7 +527,7 @@ def test_what_makes_use_of_each_end_to_start_another_one_is_stopped_first(
 def test_only_a_process_that_outlasts_its_own_end_is_unkillable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is a new one each time can be killed, and its app is to blame, not the host."""
+    """Processes that are new each time can be killed, so the app is to blame for them and not the host."""
     monkeypatch.setattr(run_processes, "KILLED_SECONDS", 0.05)
     ends = time.monotonic() + 1
     monkeypatch.setattr(
@@ -536,7 +540,7 @@ def test_only_a_process_that_outlasts_its_own_end_is_unkillable(
         time.sleep(0.2)
         return [slow] if slow.is_running() else []
 
-    # Among hundreds that take all processors a search takes half a minute, and nothing is killed before it ends.
+    # With hundreds of processes on all processors a search takes half a minute, and kills nothing before it ends.
     monkeypatch.setattr(run_processes, "ENDED_SECONDS", 0.1)
     monkeypatch.setattr(run_processes, "processes_of_run", searched)
     assert run_processes.end_processes_of_run(tmp_path, 0.05)

@@ -1,4 +1,4 @@
-"""How a campaign ends that meets an error, or loses runs with the Docker engine. Nothing is really run."""
+"""Tests of how a campaign ends after an error or after losing runs with the engine. Nothing is really run."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Controls as a step of a campaign. Nothing is really run."""
+"""Tests of controls as a step of a campaign. Nothing is really run."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +25,7 @@ OTHER = "rocm6.2-torch2.5.1-plain"
 
 @pytest.fixture
 def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
-    """Where CELL hangs and every other cell completes."""
+    """Return a bench on which CELL hangs and every other cell completes."""
     bench = Scripted(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (0, 1))
     bench.make_record, bench.made = partial(make_record, device="cuda"), []
     bench.outcome_of = hangs

@@ -1,4 +1,4 @@
-"""One run of a cell. Nothing is really run."""
+"""Tests of one run of a cell. Nothing is really run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def run(
     matrix: Matrix,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Record]:
-    """Run a cell whose run ends so."""
+    """Return a function that runs a cell whose run has the given outcome."""
 
     def run(outcome: str, run_id: str | None = None, cell: str = "cpu-plain") -> Record:
         results = Results(tmp_path / "results")
@@ -60,7 +60,7 @@ def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun_nor_one_again_t
         kind="another",
     )
     assert run_requested(BenchOptions(results), request, None, Display()) == record
-    # Its job was queued once more.
+    # The scheduler queued the job of the run once more.
     results.finish(done := make_record("r1"))
     for kind in ("another", host.kind):
         again = request.model_copy(update={"kind": kind})

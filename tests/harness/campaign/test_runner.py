@@ -1,4 +1,4 @@
-"""A planned run, made ready and run. Nothing is really run."""
+"""Tests of making a planned run ready and of running it. Nothing is really run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ CELL = "cpu-plain"
 
 
 class Events(Bench):
-    """A bench that notes what is done, in order; a run ends as `outcome` says."""
+    """A bench that notes its actions in order; `outcome` is the outcome of its runs."""
 
     events: list[str]
     outcome: str = "completed"

@@ -104,7 +104,7 @@ def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), COMMAND], cwd=CHECKOUT, check=False)
     (file,) = (tmp_path / "campaigns").iterdir()
     told = json.loads(file.read_text())
-    # The same number may be another process by now.
+    # The same number may belong to another process by now.
     told["process"] |= {"boot": "an earlier one", "pid": os.getpid()}
     file.write_text(json.dumps(told))
     (left,) = left_under_way(Results(tmp_path), "mine")
@@ -130,7 +130,7 @@ def note(**changed: object) -> str:
         note(pid="\ud800"),
         note(pid=-1),
         note(pid=True),
-        # No process of that number: `None` is when none was started.
+        # The start time of a process that does not exist is read as None, which must not match a null here.
         note(started=None),
         note(boot=None),
         note(command=["matrix"]),

@@ -1,4 +1,4 @@
-"""What a bench makes of a planned run, without making it."""
+"""Tests of what a bench makes of a planned run; no run is made."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class Shown(Display):
-    """Keeps the steps that are shown."""
+    """A display that keeps the short steps that it is shown."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
 
     def short_step(self, text: str) -> None:
-        """Keep one."""
+        """Keep the text."""
         self.steps.append(text)
 
 
@@ -55,7 +55,7 @@ def a_gpu(index: int) -> GpuFacts:
 
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A host with two GPUs and an engine that holds every image."""
+    """Return a bench on a host with two GPUs, with an engine that holds every image."""
     parts = {f"vpoc.matrix.{part}": part for part in ("base", "lock", "app", "recipe")}
     image = Image("sha256:1", {**parts, CONTRACT_LABEL: str(CONTRACT)}, (), 1)
     monkeypatch.setattr(bench_module, "ensure_cell_image", lambda *_: image)
@@ -103,7 +103,7 @@ def test_a_reason_that_several_stacks_have_is_given_once(
         == "stack rocm6.3-torch2.8.0 is left out, for the same reason as rocm6.3-torch2.9.1"
     )
     assert left_out("rocm6.2-torch2.5.1") == "stack rocm6.2-torch2.5.1 is left out: its wheel is gone"
-    # Tried again, it is no other's reason.
+    # When the first stack is tried again, its message must not refer to another stack.
     assert left_out("rocm6.3-torch2.9.1") == first
 
 
@@ -118,7 +118,7 @@ def test_where_an_index_does_not_answer_it_is_said_what_to_do(
         StackUnavailableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"
     ) as raised:
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
-    # One try decides for all stacks: without another turn a network that is away for a minute ends a night's campaign.
+    # One failed try decides for all stacks, so without another turn a short network outage would end a campaign.
     assert raised.value.passes
 
 

@@ -1,4 +1,4 @@
-"""Locks of synthetic GPUs between real processes, of other users too."""
+"""Tests of the locks of synthetic GPUs, between real processes and between users."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
 from tests.harness.gpu_tree import silent
 
-# A harness that holds a GPU, and a process of its run that has inherited the lock.
+# A harness that holds GPU 0 and, if asked, a process of its run that has inherited the lock.
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
@@ -50,7 +50,7 @@ def a_gpu(index: int) -> GpuFacts:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Not below pytest's own folder: another session that begins closes that for other users."""
+    """Return a root outside pytest's own folder, which a later pytest session makes inaccessible to other users."""
     with tempfile.TemporaryDirectory(prefix="vpoc-locks-") as folder:
         root = Path(folder)
         place = root / "run" / "lock"
@@ -64,7 +64,7 @@ Hold = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def hold(root: Path) -> Iterator[Hold]:
-    """Starts a process that holds GPU 0 for some seconds."""
+    """Return a function that starts a process which holds GPU 0 for some seconds."""
     started = []
 
     def start(*prefix: str, seconds: float = 60, run_seconds: str = "0") -> subprocess.Popen[str]:
@@ -88,7 +88,7 @@ def claim(root: Path, *gpus: int, name: str = "mine") -> GpuClaim:
 
 
 class Told(Exception):  # noqa: N818
-    """Instead of waiting on."""
+    """Raised by `stop_waiting` instead of waiting; the text is the message that a waiting user would read."""
 
 
 def stop_waiting(text: str) -> None:
@@ -96,7 +96,7 @@ def stop_waiting(text: str) -> None:
 
 
 def obstacle(root: Path, *claims: GpuClaim, **options: object) -> str | None:
-    """What these claims would wait for; None where one can be had."""
+    """Return the message about what these claims would wait for; None if one of them can be had at once."""
     try:
         with lock_gpus(claims, stop_waiting, root=root, **options):  # type: ignore[arg-type]
             return None
@@ -105,7 +105,7 @@ def obstacle(root: Path, *claims: GpuClaim, **options: object) -> str | None:
 
 
 def test_a_gpu_is_waited_for_and_it_is_said_for_whom(root: Path, hold: Hold) -> None:
-    # Not at the moment when it is looked again whether the lock is free.
+    # The other process releases the lock between two polls, not just when the lock is polled.
     other = hold(seconds=1.75)
     told: list[str] = []
     began = time.monotonic()
@@ -160,7 +160,7 @@ def test_a_container_that_outlived_its_harness_keeps_its_gpu(root: Path, hold: H
     assert "its container still runs" in str(obstacle(root, claim(root, 0), container_runs=runs))
     assert asked == [root / "runs" / "theirs"]
     assert obstacle(root, claim(root, 0), container_runs=lambda _: False) is None
-    # Now it was given back in order: nobody needs to be asked any more.
+    # The lock was released in order meanwhile, so the engine is not asked about the container any more.
     assert obstacle(root, claim(root, 0), container_runs=runs) is None
     assert len(asked) == 1
 
@@ -181,7 +181,7 @@ def test_a_process_that_came_with_the_dead_run_and_is_on_the_gpu_keeps_it(root: 
         assert obstacle(root, claim(root, 1)) is None
         after.kill()
         after.wait()
-        # A desktop that was there before the run is nobody's leftover.
+        # A process that is older than the run, such as a desktop, is not a leftover of the run.
         assert obstacle(root, claim(root, 0)) is None
     finally:
         for process in (before, after):
@@ -250,7 +250,7 @@ def test_many_at_once_are_never_on_one_gpu_together(root: Path) -> None:
 
 
 def test_a_lock_that_is_removed_while_it_is_taken_is_none(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one would find another file, and lock that."""
+    """Otherwise the next process would create a new file at the same path and lock that one."""
     said: list[str] = []
 
     def remove_once(descriptor: int, operation: int) -> None:
@@ -285,7 +285,7 @@ def test_a_lock_that_cannot_be_opened_is_one_line(root: Path) -> None:
 
 @pytest.fixture
 def another_user(root: Path) -> list[str]:
-    """What starts a command as uid 54321."""
+    """Return the words that start a command as uid 54321."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root, to become another user")
     become = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", "--no-new-privs"]

@@ -26,7 +26,7 @@ DOCKER = replace(TWO_GPUS, executor="docker", place="/var/lib/docker")
 
 
 def rocm_budgets(cells: list[Cell]) -> tuple[list[float], list[float]]:
-    """The GB of downloads and of disk of each ROCm stack."""
+    """Return the GB to download and the GB of disk that each ROCm stack needs."""
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator == "rocm"}
     budgets = [stack.budget for stack in stacks.values()]
     return [budget.download for budget in budgets], [budget.disk for budget in budgets]
@@ -64,7 +64,7 @@ def test_a_stack_without_kernels_for_the_gpus_is_left_out_unless_it_is_named(mat
     assert "ROCm 6.3 have no kernels for gfx1201" in (why_not(cell, host) or "")
     assert why_not(cell, host, named=True) is None
     assert why_not(matrix.cells["rocm6.4-torch2.9.1-plain"], host) is None
-    # Another card may still run it, and so may one that takes another target's kernels.
+    # The cell can run on the host's other GPU, or with a preset that runs the kernels of another GPU target.
     assert why_not(cell, replace(TWO_GPUS, targets=frozenset({"gfx1100", "gfx1201"}))) is None
     overridden = replace(cell, preset=cell.preset.model_copy(update={"variables": {"HSA_OVERRIDE_GFX_VERSION": "x"}}))
     assert why_not(overridden, host) is None
@@ -112,7 +112,7 @@ def test_a_missing_python_is_fetched_and_the_plan_says_from_where(matrix: Matrix
     assert plan.pythons_to_fetch == ("3.11",)
     [line] = [line for line in plan_lines(plan) if "Python" in line]
     assert line.startswith("  Python 3.11: not installed, to be fetched from https://")
-    # Each image has its own.
+    # Each image has a Python of its own.
     assert make_plan(cells, matrix.workloads["quick"], 1, replace(host, executor="docker"), {}).pythons_to_fetch == ()
 
 
@@ -194,7 +194,7 @@ def test_runs_side_by_side_take_the_time_once(matrix: Matrix) -> None:
     two = [*cells, matrix.cells["rocm6.3-torch2.9.1-no-sdma"]]
     in_turn = [(one.cell.id, one.gpus) for one in make_plan(two, workload, 1, TWO_GPUS, {}, side_by_side=True).runs]
     assert in_turn == [(cell.id, (gpu,)) for cell in two for gpu in (0, 1)]
-    # What uses both is alone.
+    # A run that uses both GPUs cannot run beside another one.
     ddp = matrix.workloads["production"]
     assert not make_plan(cells, ddp, 3, TWO_GPUS, {}, side_by_side=True).side_by_side
 
@@ -229,7 +229,7 @@ def test_with_two_gpus_each_cell_runs_on_each_alone_first(matrix: Matrix) -> Non
         ("no-sdma", (0,), "-gpu0"),
         ("plain", (1,), "-gpu1"),
         ("no-sdma", (1,), "-gpu1"),
-        # Its preset says which devices.
+        # This preset names its devices.
         ("notes-aggressive", (0, 1), ""),
     ]
     assert [
@@ -255,7 +255,7 @@ def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
     assert "it needs a Docker engine" in (why_not(contained, NO_GPU) or "")
     assert why_not(contained, replace(NO_GPU, executor="docker")) is None
     assert "--executor process" in (why_not(matrix.cells["host-plain"], DOCKER) or "")
-    # In a container the host's interpreters do not matter.
+    # An image has its own Python, so the host's interpreters do not matter in a container.
     assert why_not(matrix.cells["cpu-plain"], replace(NO_GPU, executor="docker", pythons=frozenset())) is None
 
 
@@ -271,7 +271,7 @@ def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -
     cells.append(matrix.cells["rocm7.0-torch2.10.0-plain"])
     plan = make_plan(cells, matrix.workloads["quick"], 1, DOCKER, {})
     text = "\n".join(plan_lines(plan))
-    # The preset of the notes names both devices.
+    # The preset `notes-aggressive` names both devices, so its cell is run once and not on each GPU.
     assert "Plan: 3 cells, 5 runs" in text
     assert "each on GPU 0 and on GPU 1" in text
     assert "disk: 46.0 GB at most on /var/lib/docker, 500 GB free; to download: 12.0 GB\n" in text
@@ -341,7 +341,7 @@ def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> 
     assert [s.reason for s in plan.skipped] == ["strategy ddp needs two GPUs; its preset gives it one"]
     alone = make_plan(cells[:1], ddp, 1, replace(TWO_GPUS, gpus=(0,)), {})
     assert [s.reason for s in alone.skipped] == ["strategy ddp needs two GPUs; this host has one"]
-    # On CPUs the devices are processes, of which there can always be two.
+    # On a CPU the devices are processes, and two of those are always possible.
     assert len(make_plan([matrix.cells["cpu-plain"]], ddp, 1, NO_GPU, {}).runs) == 1
 
 
@@ -359,7 +359,7 @@ def test_a_gpu_without_a_screen_comes_first(matrix: Matrix) -> None:
     cells = [matrix.cells["rocm6.3-torch2.9.1-plain"]]
     plan = make_plan(cells, matrix.workloads["quick"], 1, headless_first, {})
     assert [run.gpus for run in plan.runs] == [(1,), (0,)]
-    # Which GPU is the first of several does not depend on where a screen is plugged in.
+    # The order of several GPUs does not depend on which of them has a screen.
     ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
     assert [run.gpus for run in make_plan(cells, ddp, 1, headless_first, {}).runs] == [(0, 1)]
 

@@ -1,4 +1,4 @@
-"""Trials on a bench: what keeps them from being run, and what is shown of them. Nothing is really run."""
+"""Tests of trials on a bench: why one is not run, and what is shown of them. Nothing is really run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.harness.scripted_bench import Scripted
 def script(
     tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record], matrix: Matrix
 ) -> Callable[..., "OnBench"]:
-    """Trials on a bench of which the outcomes are given; all on one results folder."""
+    """Return a function that makes trials whose runs have these outcomes; all trials share one results folder."""
 
     def make(*outcomes: str) -> OnBench:
         results = Results(tmp_path / "results")
@@ -88,7 +88,7 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
 ) -> None:
     one = script("completed", "completed")
     assert one.passed() == [True]
-    # It is found by the probe before the second run, which begins after a reset.
+    # The probe before the second run finds the damage; that run begins after a reset.
     second = f"c-0002-{one.bench.made[0].split('-')[2]}"
     found = {"at": 1e9 + 50, "run_id": second, "when": "before-run"}
     append_steps(one.bench.results, [make_step(good=False, **found), make_step(good=True, **found)])

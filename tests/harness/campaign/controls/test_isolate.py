@@ -1,4 +1,4 @@
-"""Controls in the records of a results folder. Nothing is really run."""
+"""Tests of isolating a fault with controls, from the records of a results folder. Nothing is really run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ OTHER = "rocm6.2-torch2.5.1-plain"
 
 
 class OnGpus(Scripted):
-    """Knows which GPUs a run is on while its outcome is asked for."""
+    """A bench whose `now` names the GPUs of the current run, for use in `outcome_of`."""
 
     now: tuple[int, ...] = ()
 
@@ -47,7 +47,7 @@ class OnGpus(Scripted):
 
 @pytest.fixture
 def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> OnGpus:
-    """Where every run completes."""
+    """Return a bench on which every run completes."""
     bench = OnGpus(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (1, 0))
     bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
     return bench
@@ -55,7 +55,7 @@ def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Recor
 
 @pytest.fixture
 def gpu_row(make_record: Callable[..., Record], dual_host: HostFacts) -> Callable[..., Row]:
-    """Makes the row of a run of CELL on GPU 0."""
+    """Return a function that makes the row of a run of CELL on GPU 0."""
 
     def make(run_id: str, outcome: str = "completed", diagnosis: str | None = None, **intent: Any) -> Row:
         known = {"cell": CELL, "device": "cuda", "gpus": (0,), "host": dual_host, **intent}

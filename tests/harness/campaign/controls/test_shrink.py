@@ -1,4 +1,4 @@
-"""How little of a failed run still fails, in the records of a results folder. Nothing is really run."""
+"""Tests of shrinking the workload of a failed run to the least that still fails. Nothing is really run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,11 @@ FAILED_AT = 37
 
 
 class Shaped(Scripted):
-    """A bench whose runs fail at the step that `judge` says by the workload, unless they are ended before."""
+    """A bench whose runs fail at a step, unless an observer ends them earlier.
+
+    - `judge`: returns the step at which a workload fails; None if it completes.
+    - `ends`: returns the diagnosis of a run and the steps that its record accounts for.
+    """
 
     judge: Judge
     ends: Ends = staticmethod(lambda _, diagnosis, steps: (diagnosis, (steps,)))
@@ -63,7 +67,7 @@ class Shaped(Scripted):
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Shaped:
     class Here(Shaped):
-        """Of the test's own: a search makes another bench of this class."""
+        """A class of this test alone, because a search makes further benches of the class and uses its attributes."""
 
     Here.make_record, Here.made = staticmethod(make_record), []
     return Here(Results(tmp_path / "results"), ProcessExecutor(), host, ())

@@ -1,4 +1,4 @@
-"""Runs on GPUs where no stack's probe has passed since the boot. Nothing is really run."""
+"""Tests of runs on GPUs on which no stack has passed its probe since the boot. Nothing is really run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ OLD, NEW = "rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"
 
 
 class Probing(Scripted):
-    """Where the stacks in `broken` fail their probe; the others pass it, and complete."""
+    """A bench on which the stacks in `broken` fail their probe; the others pass it, and their runs complete."""
 
     broken: frozenset[str]
     make_step: Callable[..., HealthStep]

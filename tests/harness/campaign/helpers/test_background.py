@@ -1,4 +1,4 @@
-"""A stack that is made while runs go on: real processes, with interpreters that only pretend."""
+"""Tests of making a stack while runs go on: real processes, with interpreters that only pretend."""
 
 import time
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> 
 def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     interpreter: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It gets little of a processor that other tests use.
+    # The helper has the lowest priority, so it may end slowly while other tests use the processors.
     monkeypatch.setattr("harness.campaign.helpers.helper.END_SECONDS", 120)
     note = interpreter.with_name("pid")
     interpreter.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\nexec sleep 600\n", encoding="utf-8")
@@ -87,7 +87,7 @@ def test_it_ends_with_the_process_that_began_it(interpreter: Path, host: HostFac
     made.make(CELL)
     helper = made._helper
     assert helper
-    # As the kernel closes it where that process is killed.
+    # The kernel closes this pipe when the process that began the helper is killed.
     assert helper.process.stdin
     helper.process.stdin.close()
     assert helper.process.wait(60) != 0

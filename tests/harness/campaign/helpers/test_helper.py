@@ -1,4 +1,4 @@
-"""Helpers whose campaign cannot go on, or needs them no more: real processes, with jobs that only pretend."""
+"""Tests of helpers whose campaign ends or no longer needs them: real processes, with jobs that only pretend."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from harness.campaign.helpers import together
 from harness.campaign.helpers.background import Background
 from harness.campaign.helpers.helper import Helper, listen
 
-# As the process of a helper does it, with a job that leaves a record a moment after it was interrupted.
+# A stand-in for a helper's process: a moment after it is interrupted, its job leaves a record.
 HELPER = """
 import os, sys, threading, time
 from multiprocessing.connection import Connection
@@ -37,7 +37,7 @@ with interruptible():
 
 
 def begin(record: Path, seconds: float = 0.1) -> Helper:
-    """Begin one that takes so long to end in order."""
+    """Begin a helper whose job takes `seconds` to end in order."""
     said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the helper
     command = [sys.executable, "-c", HELPER, str(record), str(seconds)]
     pipe = subprocess.PIPE
@@ -45,7 +45,7 @@ def begin(record: Path, seconds: float = 0.1) -> Helper:
 
 
 class Terminal:
-    """A display on a terminal that is closed when `steps` were shown."""
+    """A display whose terminal is closed at step number `steps`: showing that step raises an error."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps

@@ -1,4 +1,4 @@
-"""Runs on other hosts are followed to their records; the scheduler is scripted, nothing is really run."""
+"""Tests of following runs on other hosts to their records; the scheduler is scripted, and nothing is really run."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")
 
 @dataclass
 class Scripted:
-    """A scheduler whose looks are scripted: each a function that may do something to the results, too."""
+    """A scheduler with scripted answers: `look` calls the next one of `looks`, which may also change the results."""
 
     host: HostFacts
     looks: list[Callable[[], Mapping[str, JobSeen] | None]]
@@ -90,7 +90,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 class Noting(Display):
-    """Keeps what is said, each with the number of the lane that it is in."""
+    """A display that keeps each text with the number of its lane."""
 
     def __init__(self) -> None:
         self.said: list[tuple[int, str]] = []
@@ -135,7 +135,7 @@ def finish(results: Results, record: Record) -> None:
 def test_a_run_is_submitted_once_though_nobody_knows_whether_that_was_done(
     results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
 ) -> None:
-    """The scheduler did not answer, and has the job all the same."""
+    """The scheduler did not answer the submission, but it has the job."""
 
     def ends() -> Mapping[str, JobSeen]:
         finish(results, make_record("r1"))
@@ -201,7 +201,7 @@ def test_a_node_that_stays_away_is_taken_for_one_that_went_down(
     scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}], closing=closing)
     (record,) = followed(results, scheduler, matrix)
     assert (record.outcome, record.diagnosis) == ("host-fault", diagnosis)
-    # What the node's epilog told in the output of the job.
+    # The node's epilog wrote that into the output of the job.
     assert record.detail.endswith("its job said: no such interpreter") == (closing == "unkillable")
 
 
@@ -212,7 +212,7 @@ def test_a_node_that_leaves_no_record_is_asked_a_few_times_and_then_that_is_said
     make_record: MakeRecord,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A run that has its record meanwhile is taken in all the same."""
+    """The other run gets its record meanwhile, and is still taken in."""
     monkeypatch.setattr(follow, "CLOSING_PAUSES", (0.0, 0.0))
     results.begin(make_record("r1", scheduled=ON_N1).intent)
 
@@ -253,7 +253,7 @@ def test_a_run_is_shown_on_its_node_with_its_progress(
         return {}
 
     display = Noting()
-    # The same again says nothing new.
+    # The second `goes_on` reports the same progress, so nothing more is shown.
     scheduler = Scripted(host, [begins, goes_on, goes_on, ends])
     followed(results, scheduler, matrix, "r1", "r2", display=display)
     assert display.said == [
@@ -324,7 +324,7 @@ def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: Hos
 
 
 class Person(Display):
-    """Answers yes."""
+    """A display on which the user answers yes."""
 
     def agrees(self, question: str) -> bool:
         assert question == "1 waiting job cancelled, 1 under way. Cancel those, too?"
@@ -336,7 +336,7 @@ class Person(Display):
     [
         (Display(), "SIGINT", 1, ["r2"]),
         (Person(), "SIGINT", 0, ["r2", "r1"]),
-        # The terminal was closed: nobody can answer.
+        # The terminal was closed, so nobody can answer.
         (Person(), "SIGHUP", 1, ["r2"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is said of a campaign in stages before anything is downloaded."""
+"""Tests of the forecast of a campaign in stages, which is shown before anything is downloaded."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,14 @@ HOUR = 3600.0
 
 @pytest.fixture
 def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> StageForecast:
-    """The forecast of the host with a screen on its first GPU, with room for two stacks."""
+    """Return the forecast for a host with a screen on its first GPU and with room for two stacks."""
     Tree(tmp_path / "root")
     monkeypatch.setattr(module, "check_reboot", lambda _: None)
     monkeypatch.setattr("harness.host.disk_use._free", lambda _: 45 * 10**9)
     options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
-    # Attempts that were not begun before this command say nothing of now.
+    # Attempts that an earlier command could not begin say nothing about the host now.
     assert prepared.stages
     assert prepared.stages.host.attempts_since
     able = replace(prepared.capabilities, free_bytes=30 * 10**9, made=frozenset())
@@ -61,7 +61,7 @@ def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_do
     assert "rocm6.2-torch2.5.1" in line
     assert "rocm6.3-torch2.9.1" not in line
     assert not said("in-tree")
-    # What has no room is not run.
+    # A stack that has no room is not run, so the driver need not support it.
     assert not said("6.16.13", free=1)
 
 

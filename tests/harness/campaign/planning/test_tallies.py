@@ -1,4 +1,4 @@
-"""What counts for the choice of the next run, and what does not."""
+"""Tests of which runs count for the choice of the next run."""
 
 import shutil
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def tallies(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def leave(bench: Pretending, tallies: Tallies, make_record: MakeRecord) -> Callable[..., None]:
-    """Leaves the record of a run that counts, or of one that differs in what is given."""
+    """Return a function that leaves the record of a run that counts; keywords change fields of its intent."""
     (planned,) = tallies.plan.runs
     usual = {"cell": CELL, "host": bench.host, "environment_hash": "now", "family": tallies.family_of(planned)}
 
@@ -112,7 +112,7 @@ def test_another_kind_of_host_does_not_count(
 
 
 def test_runs_of_other_lengths_and_data_are_counted_together(tallies: Tallies, leave: Callable[..., None]) -> None:
-    """What failures are counted over are hours, whatever was trained on in them."""
+    """Failures are counted per hour of training, whatever the runs trained on."""
     leave("r1", workload_hash="1" * 64)
     leave("r2", "failed", workload_hash="2" * 64)
     assert [(tally.passes, tally.runs) for tally in tallies.read()[0].values()] == [(1, 2)]
@@ -156,7 +156,7 @@ def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
     assert prepared.verdicts_here() == []
     leave("mine", workload="under-an-older-name")
     assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]
-    # Records name a file by where it lies.
+    # The name of the file, after links are resolved, tells synthetic bars from the user's.
     assert bench.data is not None
     bench.data = Path(shutil.copy(bench.data, bench.data.with_name("synthetic-90.csv")))
     assert [one.run_ids for one in prepared.verdicts_here()] == [("synthetic",)]

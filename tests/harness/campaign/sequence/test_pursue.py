@@ -1,4 +1,4 @@
-"""Campaigns that are decided run by run, on a host with two GPUs. Records are real, the runs behind them are not."""
+"""Tests of campaigns that are decided run by run on two GPUs; the records are real, the runs are not."""
 
 import json
 import time
@@ -37,7 +37,7 @@ MakeRecord = Callable[..., Record]
 
 
 class Sought(Recording):
-    """A bench whose runs leave records; `outcome_of` says how each ends: outcome and diagnosis."""
+    """A bench whose runs leave records; `outcome_of` returns the outcome and the diagnosis of a run."""
 
     outcome_of: Callable[[FakeRun], tuple[str, str | None]]
     workload: Workload
@@ -197,7 +197,7 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(
     assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
     assert found.why == "exhausted"
     assert [f"{PLAIN} is left out" in problem for problem in display.problems] == [True]
-    # Once the host is fixed the same command continues with it.
+    # Once the host is fixed, the same command continues the campaign with this cell.
     assert not has_ended(campaign)
 
 
@@ -232,7 +232,7 @@ def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(
 
 @pytest.mark.parametrize("share", [2, 3, 5])
 def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(share: int, bench: Sought, matrix: Matrix) -> None:
-    """Every second, third or fifth run of the only cell is a host fault: as many as the first version let through."""
+    """Only every second, third or fifth run completes; the others are host faults, which an early version let pass."""
     bench.outcome_of = lambda _: ("host-fault", "unhealthy-gpu") if len(bench.made) % share else ("completed", None)
     found, _, _ = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
     assert found.why == "exhausted"
@@ -286,7 +286,7 @@ def test_the_budget_is_that_of_the_whole_campaign(
     with pytest.raises(UserError):
         searched(bench, matrix, goal, PLAIN)
     found, _, campaign = searched(bench, matrix, goal, PLAIN)
-    # Two before it was interrupted, two afterwards; half a run is not begun.
+    # Two runs before the interruption and two after it; the time left is too short for another run.
     assert (found.why, [tally.runs for tally in found.tallies.values()]) == ("out-of-time", [4])
     assert has_ended(campaign)
     again, _, other = searched(bench, matrix, goal, PLAIN)

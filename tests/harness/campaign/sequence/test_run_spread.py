@@ -1,4 +1,4 @@
-"""A plan over the nodes of a scheduler: what becomes of stacks that cannot be made for now."""
+"""Tests of a plan over the nodes of a scheduler when some stacks cannot be made for now."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ AWAY, THERE = "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0"
 
 
 class Follower:
-    """Has the record of whatever it follows at once; two may be followed at a time."""
+    """A stand-in for the follower of runs on other hosts: at most two runs, whose records arrive at once."""
 
     def __init__(self, *_: object) -> None:
         self.dispatcher = SimpleNamespace(at_once=2, nodes_at_work=2)

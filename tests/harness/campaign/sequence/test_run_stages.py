@@ -1,4 +1,4 @@
-"""Campaigns in stages on a host with two GPUs. Records are real, the runs behind them are not."""
+"""Tests of campaigns in stages on a host with two GPUs; the records are real, the runs are not."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -39,7 +39,14 @@ MakeRecord = Callable[..., Record]
 
 
 class Staged(Recording):
-    """A bench whose runs leave records; `passes` says whether each completes. `stop_after` so many comes a Ctrl-C."""
+    """A bench whose runs leave records.
+
+    - `passes`: returns whether a run completes.
+    - `refuses`: returns whether the app refuses the command of a run.
+    - `stop_after`: the number of runs after which Ctrl-C is pressed.
+    - `fails_in`: the last phase of a run that fails.
+    - `remedies`: the presets that the explanation of a failure suggests.
+    """
 
     passes: Callable[[FakeRun], bool]
     refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
@@ -103,7 +110,7 @@ def prepared(
 
 
 def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
-    """Run a campaign; returns its conclusion, what was shown, and whether it was continued."""
+    """Run a campaign; return its conclusion, its display, and whether it continued an earlier one."""
     display = Listening()
     assert prepared.stages is not None
     with begin_or_continue(prepared.plan, bench) as (campaign, continued):
@@ -145,7 +152,7 @@ def test_what_is_good_runs_a_program_of_the_users_own(bench: Staged, matrix: Mat
     bench.passes, bench.fails_in = passes, "features"
     found, _, _ = carried_out(bench, prepared(bench, matrix.model_copy(update=own)))
     assert found.reached
-    # What the cell's way of making features is called is nothing to the program.
+    # `vpoc_path` is an option of this project's app, so the user's program runs without it.
     assert run_as == [(f"{FIRST}-plain", mine.model_copy(update={"strategy": "ddp"}))]
 
 
@@ -254,7 +261,7 @@ def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Staged, matrix: Matri
     bench.fails_in = "features"
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     runs = [folder.name for folder in bench.results.runs.iterdir()]
-    # On the other GPU, too: it may be the first one that fails.
+    # The way is also tried on the other GPU, because the first GPU itself may be what fails.
     assert any("smoke-chunked-gpu1" in name for name in runs)
     assert not any("one-gpu-chunked-gpu0" in name for name in runs)
     assert any("two-gpus-ddp-preallocated-gpu0-1" in name for name in runs)
@@ -326,7 +333,7 @@ def test_a_vpoc_phase_that_fails_on_one_gpu_only_is_tried_in_other_ways(bench: S
 
 
 def presets_in_turn(bench: Staged) -> list[tuple[str, str]]:
-    """Stack and preset of each cell that ran, by its first run."""
+    """Return the stack and the preset of each cell that ran, in the order of their first runs."""
     cells = dict.fromkeys(cell for cell, *_ in bench.workloads)
     return [(stack, cell.removeprefix(f"{stack}-")) for cell in cells for stack in (FIRST, SECOND) if stack in cell]
 
@@ -340,7 +347,7 @@ def test_on_the_first_stack_that_trains_the_other_presets_are_tried_before_anoth
     assert f"{FIRST}-notes-aggressive on 2 GPUs" in found.sentence
     presets = ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
     assert [preset for preset in presets_in_turn(bench) if preset[1] in presets] == [(FIRST, one) for one in presets]
-    # What attention needs in `plain` is not asked of each of them again.
+    # Changes of the workload for attention are tried with `plain`, not again with each of the other presets.
     changed = [
         run.name for run in bench.results.runs.iterdir() if "-math-" in run.name or "attention-small" in run.name
     ]
@@ -409,7 +416,7 @@ def test_dp_is_tried_where_nothing_comes_through_on_two_gpus(bench: Staged, matr
         f"{FIRST}-plain",
         f"{SECOND}-plain",
     }
-    # It counts for itself alone.
+    # A pass with dp counts for dp alone.
     assert found.sentence.startswith(
         "No cell is shown to be good on 2 GPUs, and nothing of the selection is left to try"
     )
@@ -478,7 +485,7 @@ def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
 
 
 def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6) -> None:
-    """Have GPU 1 unhealthy after so many runs, until it is probed so often."""
+    """Make GPU 1 unhealthy after `runs` more runs, until it has been probed `healthy_again` times."""
     probes: list[object] = []
     start = len(bench.workloads)
 
@@ -529,7 +536,7 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Stage
     bench.missing = (FIRST,)
     campaign = prepared(bench, matrix)
     assert campaign.plan.goal is not None
-    # Time for the smoke stage of what is there, and no more.
+    # The budget suffices for the smoke stage of the stack that can be made, and no more.
     short = replace(campaign, plan=replace(campaign.plan, goal=replace(campaign.plan.goal, budget=150.0)))
     found, _, _ = carried_out(bench, short)
     assert found.why == "out-of-time"
