@@ -1,4 +1,4 @@
-"""Whether two cells differ."""
+"""Tests of whether two cells differ."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from harness.search.sequential import BinomialCount
 
 @pytest.fixture
 def verdict(make_record: Callable[..., Record]) -> Callable[..., Verdict]:
-    """Of a cell with so many passes of so many runs; keywords replace other fields."""
+    """Return a function that makes the verdict of a cell with these passes and runs; keywords replace other fields."""
     made = judge([Row.of(make_record(), imported=False)], {}, Verdicts())[0]
 
     def make(cell: str, passes: int, runs: int, **changes: object) -> Verdict:
@@ -74,7 +74,7 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
 
 @pytest.mark.parametrize(("runs", "others", "comparisons"), [(10, 10, 1), (14, 14, 1), (20, 8, 1), (14, 14, 3)])
 def test_the_power_is_that_of_the_very_test(runs: int, others: int, comparisons: int) -> None:
-    """Against every possible outcome, weighed by its probability."""
+    """The power is computed over every possible outcome, weighed by its probability."""
     rate = detectable_rate(BinomialCount(runs, runs), BinomialCount(0, others), comparisons)
     assert rate is not None
 

@@ -1,4 +1,4 @@
-"""Runs of a cell from before and after its host changed."""
+"""Tests of comparing a cell's runs from before a change of its host with those after it."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ MakeRuns = Callable[..., list[Row]]
 
 @pytest.fixture
 def runs(make_record: Callable[..., Record]) -> MakeRuns:
-    """So many runs in a state of their host, the first ones of which passed."""
+    """Return a function that makes `runs` runs in a state of their host, of which the first `passes` passed."""
     made = Row.of(make_record())
 
     def make(state: HostState, passes: int, runs: int, at: float = 0.0, **changes: object) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What a campaign with a goal says in the end."""
+"""Tests of the conclusion of a campaign with a goal."""
 
 from dataclasses import replace
 from math import floor

@@ -1,4 +1,4 @@
-"""Controls tell what is at fault: simulated hosts, and what follows from few runs."""
+"""Tests of isolating a fault with controls, on simulated hosts and from a few runs."""
 
 from collections.abc import Callable
 from math import exp
@@ -32,7 +32,7 @@ def always(faulty: Callable[[Arm], bool], controls: Controls = ALL, max_runs: in
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_cause_is_reported_in_most_campaigns_and_seldom_wrong(world: World) -> None:
     said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
-    # Where .8 are reported and .05 wrong, fewer or more than these come in 2 of 100 samples.
+    # If .8 of all causes are reported and .05 wrongly, 2 of 100 samples have fewer reports or more wrong ones.
     assert sum(one is not None for one in said) >= 16
     assert sum(one is not None and one not in world.right for one in said) <= 4
 
@@ -45,7 +45,7 @@ def test_fewer_controls_tell_what_they_can(world: World) -> None:
 
 
 def asked_for(passes: Callable[[Arm], bool], seed: object = 0) -> list[Arm]:
-    """The arms that were run, in order."""
+    """Return the arms that were run, in order."""
     made: list[Arm] = []
 
     def run(arm: Arm) -> bool:
@@ -140,6 +140,6 @@ def test_no_design_needs_fewer_runs_than_the_bound_and_the_one_here_is_within_si
 def test_a_fault_on_one_gpu_only_is_reported_too() -> None:
     for world in HIDDEN.values():
         said = [answer(simulate(world, seed)) for seed in range(12)]
-        # Where .8 are reported and .05 wrong, fewer or more than these come in 2 of 100 samples.
+        # If .8 of all causes are reported and .05 wrongly, 2 of 100 samples have fewer reports or more wrong ones.
         assert sum(one is not None for one in said) >= 7
         assert sum(one is not None and one not in world.right for one in said) <= 2

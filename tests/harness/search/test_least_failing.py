@@ -1,4 +1,4 @@
-"""The least at which it still fails, on synthetic histories."""
+"""Tests of the search for the lowest level at which a run still fails, on synthetic histories."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def test_a_good_guess_saves_runs() -> None:
 
 
 def test_how_far_a_failed_run_came_is_believed() -> None:
-    """One made for a higher level that failed at a lower one fails at that, too."""
+    """A run for a higher level that fails at a lower one shows that the lower level fails, too."""
     assert least_failing(50, lambda level: min(level, 7) if level >= 7 else None).level == 7
 
 

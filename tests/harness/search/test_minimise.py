@@ -1,4 +1,4 @@
-"""The search for the variables that matter, on synthetic histories."""
+"""Tests of the search for the variables that matter, on synthetic histories."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def searched(rate: PassRate, seed: int, max_runs: int = 300) -> Minimum:
 
 
 def planted(cause: set[str], failure_rate: float, *, helps: bool) -> PassRate:
-    """Runs fail with that rate where the whole cause is set; where it helps, unless it is."""
+    """Return pass rates: runs fail at `failure_rate` if all variables of the cause are set (`helps`: if not)."""
     return lambda variables: 1 - failure_rate if (cause <= variables) != helps else 1.0
 
 
@@ -88,7 +88,7 @@ def test_what_it_had_no_runs_left_to_look_at_is_not_said() -> None:
 
 
 def test_what_undoes_another_leaves_no_difference() -> None:
-    """The preset as a whole does nothing, and only that is said."""
+    """The preset as a whole makes no difference, and the search says only that."""
     assert answers(lambda v: 0.2 if "V1" in v and "V2" not in v else 1.0, 20) == {"no-difference": 20}
 
 
@@ -156,7 +156,7 @@ print(asked)
 
 @pytest.mark.slow
 def test_another_process_asks_for_the_same_runs() -> None:
-    """The order of sets of words is another in each."""
+    """Python iterates a set of words in another order in each process."""
     said = [
         subprocess.run([sys.executable, "-c", ASKED], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True)
         for seed in ("1", "2")
@@ -166,7 +166,7 @@ def test_another_process_asks_for_the_same_runs() -> None:
 
 
 def test_confirmation_is_by_fresh_runs() -> None:
-    """None that were made before it began are among them."""
+    """No run from before the confirmation counts for it."""
     random, asked = Random(3), list[VariableSet | str]()
     cause = frozenset({"V1", "V6"})
 

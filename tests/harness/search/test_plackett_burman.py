@@ -1,4 +1,4 @@
-"""Two-level designs."""
+"""Tests of two-level designs."""
 
 from collections import Counter
 from itertools import combinations

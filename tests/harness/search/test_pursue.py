@@ -1,4 +1,4 @@
-"""Candidates run until a goal is reached; what becomes of their runs is synthetic."""
+"""Tests of running candidates until a goal is reached; the results of their runs are synthetic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,10 @@ A, B = (Candidate(cell, "stack", cell, "gfx1100") for cell in "ab")
 
 @dataclass
 class Scripted:
-    """Runs candidates as `passes` says: None where a run does not count. The first call only makes ready."""
+    """A runner of candidates: `passes` says how a run ends, and None that it does not count.
+
+    The first run of each candidate only makes the candidate ready.
+    """
 
     passes: Callable[[Candidate], bool | None]
     left: list[Candidate] = field(default_factory=lambda: [A, B])
@@ -65,7 +68,7 @@ def test_runs_that_do_not_count_end_and_leave_the_rest_to_be_settled() -> None:
     found = pursued(replace(FIND, every=True), runner)
     assert runner.ran.count(A) == UNCOUNTED
     assert len(runner.reasons) == 1
-    # The other is settled; of all of them that cannot be said.
+    # B is settled, but the goal to settle every candidate is not reached, because A was left out.
     assert (found.why, found.left_out) == ("exhausted", True)
     assert (found.tallies[A], found.tallies[B].failures) == (Tally(), 0)
 

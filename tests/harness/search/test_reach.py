@@ -31,7 +31,7 @@ def test_what_known_good_takes_is_said_before_anything_was_run() -> None:
     ],
 )
 def test_a_budget_reaches_the_tier_that_fits_it(budget: float, ends: str) -> None:
-    """Forty minutes a run, half an hour of it training: 33 runs for known-good, 16 for good, 5 for a candidate."""
+    """A run takes 40 minutes, half an hour of them training; known-good takes 33 runs, good 16, a candidate 5."""
     goal = Goal(0.9, 0.95, mtbf_hours=3, boots=2, budget=budget)
     said = reach_in_words(goal, THRESHOLDS, *HALF_HOURS)
     assert said.endswith(ends)

@@ -1,4 +1,4 @@
-"""What is run next, on synthetic histories."""
+"""Tests of which run is made next, on synthetic histories."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from harness.search.schedule import (
     straight_passes,
 )
 
-# Low lines, so that few runs are enough.
+# A low rate and a low confidence, so that a few runs are enough.
 FIND = Goal(rate=0.5, confidence=0.9)
 SETTLE = replace(FIND, every=True)
 A, B, C = (Candidate(name, "s", name, "cpu") for name in "abc")
@@ -52,7 +52,7 @@ def chosen(decision: Next | End) -> Candidate:
 def carried_out(
     candidates: list[Candidate], goal: Goal, passes: Callable[[Candidate], bool], seed: int = 1, most: int = 10_000
 ) -> tuple[End, dict[Candidate, Tally], list[Candidate]]:
-    """Runs until there is nothing more to run."""
+    """Make runs until nothing is left to run; return the end, the tallies and the candidate of each run in order."""
     tallies: dict[Candidate, Tally] = {}
     made: list[Candidate] = []
     while isinstance(decision := next_run(candidates, tallies, goal, seed), Next):
@@ -98,7 +98,7 @@ def test_the_best_of_many_has_to_show_more() -> None:
     tally = Tally(runs_to_show(0, 0.5, 0.9), runs_to_show(0, 0.5, 0.9))
     assert status_of(tally, FIND) == "known-good"
     assert status_of(tally, among) == "open"
-    # Where every cell is settled each claim is one of its own.
+    # Where every cell is settled, the verdict on each is a claim of its own, held to no more.
     assert status_of(tally, replace(SETTLE, among=40)) == "known-good"
 
 
@@ -146,7 +146,7 @@ def test_a_fault_of_the_stack_weighs_more_than_one_that_may_be_the_presets() -> 
 
 
 def test_a_sibling_of_what_passes_is_tried_before_a_stranger() -> None:
-    # The one that passed has failed since, so that both others are more promising.
+    # The cell that passed has failed since, so both of the untried cells are more promising.
     tallies = {cell("s1", "p1"): failed("crash", "crash", passes=20), cell("s2", "p2"): failed("crash", "crash")}
     choice = next_run([*tallies, cell("s1", "p3"), cell("s2", "p4")], tallies, replace(FIND, rate=0.95), 1)
     assert chosen(choice) == cell("s1", "p3")
@@ -181,7 +181,7 @@ def test_all_are_settled_both_ways() -> None:
 def test_each_is_tried_once_and_then_what_takes_the_fewest_runs_is_settled() -> None:
     goal = replace(SETTLE, rate=0.9, confidence=0.9)
     assert chosen(next_run([A, B], {A: Tally(25, 25)}, goal, 1)) == B
-    # One pass is missing to be above the line, two failures to be below it, and many runs where some of both were seen.
+    # B lacks one pass to be above the line, A two failures to be below it; C, with some of both, needs many runs.
     assert chosen(next_run([A, B, C], {A: Tally(0, 1), B: Tally(25, 25), C: Tally(9, 10)}, goal, 1)) == B
     assert chosen(next_run([A, B, C], {A: Tally(0, 1), B: Tally(20, 20), C: Tally(9, 10)}, goal, 1)) == A
     assert chosen(next_run([B, C], {B: Tally(1, 1), C: Tally(9, 10)}, goal, 1)) == B
@@ -226,7 +226,7 @@ def test_the_time_left_is_reported_where_the_time_of_a_run_is_known() -> None:
     left = straight_passes(FRESH, FIND)
     assert next_run([A], {}, FIND, 1) == Next(A, left, None, left)
     assert next_run([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0, left)
-    # Of a cell that was not run here the others tell.
+    # The time of a cell that was not run here is estimated from the other cells.
     assert next_run([A], {}, FIND, 1, {"b": 30.0, "c": 10.0, "d": 20.0}) == Next(A, left, left * 20.0, left)
 
 
@@ -236,10 +236,10 @@ def test_a_run_that_does_not_fit_the_budget_is_not_begun() -> None:
     assert chosen(next_run([A, B], passing, FIND, 1, seconds, 101.0)) == A
     assert chosen(next_run([A, B], passing, FIND, 1, seconds, 99.0)) == B
     assert next_run([A, B], passing, FIND, 1, seconds, 9.0) == End("out-of-time")
-    # Where nothing is known of the time, one is begun while any is left.
+    # If nothing is known of the time of a run, one is begun while any time is left.
     assert chosen(next_run([A], {}, FIND, 1, {}, 1.0)) == A
     assert next_run([A], {}, FIND, 1, {}, 0.0) == End("out-of-time")
-    # What was reached needs no time.
+    # A goal that is reached needs no more time.
     shown = {A: Tally(50, 50)}
     assert next_run([A], shown, FIND, 1, seconds, 0.0) == End("reached")
 
@@ -252,18 +252,18 @@ LASTING = replace(FIND, mtbf_hours=3.0, boots=2)
 
 
 def lasted(hours: float, runs: int = 20, boots: int = 2, failures: int = 0, *, here: bool = True) -> Tally:
-    """A candidate of which every run started, and which trained for so long."""
+    """Return the tally of a candidate whose runs all started and trained for `hours` in all."""
     lives = (Life(hours / runs),) * runs
     totals = Totals(runs, runs, failures, lives, boots)
     return Tally(runs - failures, runs, totals=totals, on_this_boot=here)
 
 
 def test_hours_are_needed_too_and_runs_are_made_until_there_are_enough() -> None:
-    # x(0) at 90 % is 2.652: 7.96 hours show three.
+    # Without a failure, 90 % confidence takes 2.652 times the MTBF: 7.96 hours for three.
     assert status_of(lasted(7.9), LASTING) == "open"
     assert status_of(lasted(8.0), LASTING) == "known-good"
     assert straight_passes(lasted(6.0), LASTING) == 7
-    # Runs that do not last say nothing of hours.
+    # If nothing is known of the hours of a run, only starts are counted.
     assert straight_passes(Tally(20, 20), LASTING) == 0
 
 
@@ -272,7 +272,7 @@ def test_all_but_another_boot_ends_a_search_and_is_finished_after_it() -> None:
     assert status_of(once, LASTING) == "another-boot"
     assert next_run([A, B], {A: once}, LASTING, 1) == End("another-boot")
     assert next_run([A], {A: once}, replace(LASTING, every=True), 1) == End("another-boot")
-    # After the boot one run is enough.
+    # After the boot, one run is enough.
     booted = replace(once, on_this_boot=False)
     assert status_of(booted, LASTING) == "open"
     decision = next_run([A], {A: booted}, LASTING, 1)
@@ -281,7 +281,7 @@ def test_all_but_another_boot_ends_a_search_and_is_finished_after_it() -> None:
 
 
 def test_a_cell_that_does_not_last_is_dropped() -> None:
-    """Three failures in an hour, where one in three hours is asked for."""
+    """Six failures in one hour are too many if one in three hours is allowed."""
     assert status_of(lasted(1.0, failures=6), LASTING) == "hopeless"
     assert status_of(lasted(30.0, failures=6), LASTING) == "open"
 
@@ -298,7 +298,7 @@ def test_faults_of_a_stack_or_preset_are_classes_or_diagnoses_that_there_are() -
 
 
 def test_of_every_diagnosis_it_is_said_whether_another_preset_may_help() -> None:
-    """A new one is OF_THE_STACK where no preset can help; otherwise its stack's other presets are tried as before."""
+    """A new diagnosis belongs in OF_THE_STACK if no preset can help; if not, the stack's other presets are tried."""
     may_help = {"app-error", "crash", "disk-limit", "incomplete-result", "injected-fault", "memory-grows"}
     may_help |= {"memory-limit", "model-damaged", "model-does-not-load", "no-progress", "no-result", "not-begun"}
     may_help |= {"not-finite", "out-of-memory", "refused", "time-limit", "unhealthy-gpu", "unkillable"}

@@ -1,4 +1,4 @@
-"""Tests that may be looked at after every run."""
+"""Tests of statistical tests that may be evaluated after every run."""
 
 from collections.abc import Iterable
 from math import exp, log
@@ -22,7 +22,7 @@ def after(pairs: Iterable[tuple[bool, bool]]) -> PairedTest:
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30), RATES)
 def test_evidence_against_equal_rates_never_grows_on_average(pairs: list[tuple[bool, bool]], rate: float) -> None:
-    """Of a pair with equal rates, whatever they are and whatever came before."""
+    """The next pair has equal rates, whatever they are and whatever pairs came before."""
     before = after(pairs)
     expected = sum(
         (rate if one else 1 - rate) * (rate if other else 1 - rate) * exp(before.add(one, other).log_evidence)
@@ -40,7 +40,7 @@ def test_equal_rates_are_seldom_refuted_and_different_ones_always() -> None:
 
 
 def refuted(random: Random, one: float, other: float, pairs: int) -> bool:
-    """Whether that is so at any time."""
+    """Return whether the test shows a difference after any of the pairs."""
     test = PairedTest()
     for _ in range(pairs):
         test = test.add(random.random() < one, random.random() < other)

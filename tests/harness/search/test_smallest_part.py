@@ -1,4 +1,4 @@
-"""The smallest part of the data that still fails, on synthetic histories."""
+"""Tests of the search for the smallest part of the data that still fails, on synthetic histories."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_one_of_a_thousand_that_always_crashes_is_found_in_fifteen_runs() -> Non
 
 @pytest.mark.slow
 def test_one_of_a_thousand_that_crashes_half_of_the_time_is_found_in_sixty_runs() -> None:
-    """The median: how lucky a search is decides the rest."""
+    """Luck decides how many runs a search takes, so the test bounds the median."""
     runs, right = [], 0
     for seed in range(40):
         chunk = Random(f"chunk {seed}").randrange(1000)
@@ -56,7 +56,7 @@ def test_of_two_chunks_that_only_fail_together_both_ends_are_found(rate: float) 
 def test_what_fails_with_any_data_is_not_localised() -> None:
     found = [searched(lambda _: True, 1.0, seed, chunks=100) for seed in range(5)]
     assert Counter(one.conclusion for one in found) == {"not-localised": 5}
-    # Of what often passes some part may be named, but mostly with the word that the rest fails, too.
+    # If failures are random, some part may be named, but mostly with the remark that the rest fails, too.
     flaky = [searched(lambda _: True, 0.7, seed, chunks=100) for seed in range(30)]
     assert sum(one.rest_too is True for one in flaky) >= 20
 

@@ -1,4 +1,4 @@
-"""Which runs are begun at once on several nodes: of a simulated evening, and of a goal."""
+"""Tests of which runs begin at once on several nodes, in a simulated evening and for a goal."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Runs that are compared with each other: each is repeated until it counts. Nothing is really run."""
+"""Tests of runs that are compared and are repeated until they count. Nothing is really run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ PLAIN, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
 
 @dataclass
 class Scripted:
-    """Runs trials with these outcomes to come; a run takes a second, and the first of all none."""
+    """A runner of trials with these outcomes to come; the first run takes no time, the second one a second."""
 
     make_record: Callable[..., Record]
     records: dict[str, Record]
@@ -47,7 +47,7 @@ class Scripted:
 
 @pytest.fixture
 def script(make_record: Callable[..., Record]) -> Callable[..., Scripted]:
-    """Scripts that share their records."""
+    """Return a function that makes scripted runners which share their records."""
     records: dict[str, Record] = {}
     return lambda *outcomes: Scripted(make_record, records, list(outcomes))
 
@@ -83,7 +83,7 @@ def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
     assert [trial.seconds_left for trial in first.made] == [None, 0.0]
     again = script("completed")
     assert passes(again, cell, 3) == [True, False, True]
-    # The first run takes no time, the second one second: so seven of nine are left.
+    # The first run took no time and the second a second, so the seven that are left should take half a second each.
     assert [trial.seconds_left for trial in again.made] == [0.5 * 7]
 
 

@@ -1,4 +1,4 @@
-"""The sentence with which a campaign in stages ends."""
+"""Tests of the sentence with which a campaign in stages ends."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which GPU is called bad, by runs of the same on both."""
+"""Tests of which GPU is called bad, from runs of the same cells on both GPUs."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from harness.search.stages.runs import SeenRun, SeenRuns
 
 
 def pairs(*outcomes: tuple[bool, bool]) -> SeenRuns:
-    """Runs of so many cells, each on GPU 0 and on GPU 1: whether they passed."""
+    """Return the runs of one cell for each pair, which says whether the cell passed on GPU 0 and on GPU 1."""
     runs = []
     for number, pair in enumerate(outcomes):
         for gpu, passed in enumerate(pair):

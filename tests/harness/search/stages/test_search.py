@@ -1,4 +1,4 @@
-"""Which runs of a campaign in stages may go side by side, and which stack is made meanwhile; runs are simulated."""
+"""Tests of which simulated runs of a campaign in stages go side by side, and which stack is made meanwhile."""
 
 import random
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ SETUP = 600.0
 
 
 def evening(*, side_by_side: bool) -> Iterator[tuple[StageRun, str | None]]:
-    """Yield the runs of an evening on which all trains on one GPU and nothing on two, each with what is made then."""
+    """Yield the runs of an evening on which two GPUs never train together, each with the stack to make meanwhile."""
     chance = random.Random(0)
     clock = Clock(nothing_on_two(chance), chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
@@ -64,7 +64,7 @@ def test_the_next_stack_is_made_once_something_trained_on_one_gpu(runs: list[tup
     [
         (NOT_BEGUN_AT_MOST - 1, 100.0, True),
         (NOT_BEGUN_AT_MOST, 100.0, False),
-        # Of an earlier command, or where a dispatcher gives hosts up.
+        # The attempts belong to an earlier command, or a dispatcher decides which hosts to avoid.
         (NOT_BEGUN_AT_MOST, 102.0, True),
         (NOT_BEGUN_AT_MOST, None, True),
     ],
