@@ -20,7 +20,7 @@ FINDINGS = lint(MATRIX)
 EVERY_ROCM = tuple(
     name for name, stack in MATRIX.stacks.items() if stack.accelerator == "rocm" and stack.framework == "torch"
 )
-# Each ROCm version with a torch that was released for it.
+# For each torch, a ROCm version for which it was released.
 ROCM = {
     "2.2.2": "5.7",
     "2.4.1": "6.1",
@@ -34,7 +34,7 @@ ROCM = {
 
 
 def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[LintFinding]:
-    """Findings on matrix.yaml as it is, without what is said of the CPU."""
+    """Return the findings on matrix.yaml itself, without those that only concern CPU stacks."""
     return [
         f
         for f in FINDINGS
@@ -285,15 +285,15 @@ def test_the_presets_of_the_notes_are_those_that_say_so() -> None:
 
 
 def test_a_preset_of_the_projects_own_has_no_mistake() -> None:
-    """What is in the notes stays as written there; nothing else has a value that is refused, or contradicts itself."""
+    """Presets from the notes stay as they were written; in others, no value is refused or contradicts another."""
     kinds = ("invalid", "contradiction", "unknown", "misplaced")
     mistakes = [f for f in FINDINGS if f.preset not in NOTES and f.kind in kinds]
     assert [f for f in mistakes if not set(f.stacks) <= set(CPU)] == []
 
 
 def idle(cell: Cell) -> set[str | None]:
-    """Return the variables of a cell that do nothing there."""
-    # What a variable does between GPUs it does with a workload for two.
+    """Return the variables of a cell that have no effect there."""
+    # Variables for the traffic between GPUs only have an effect with a workload for two.
     strategy: Literal["single", "ddp"] = "single" if len(cell.preset.devices or ()) == 1 else "ddp"
     return {f.variable for f in lint_cell(cell, strategy) if f.kind in ("no-effect", "default")}
 
@@ -306,7 +306,7 @@ def test_each_variable_of_a_preset_of_the_projects_own_does_something_somewhere(
 
 
 def test_a_preset_that_a_stage_tries_does_something_on_a_stack_of_the_default_selection() -> None:
-    """On no other is it tried, and excluded there it would be on none."""
+    """A stage tries presets on these stacks only, so a preset that is excluded on all of them is never tried."""
     stacks = [stack for stack in MATRIX.selections["default"].stacks if stack in EVERY_ROCM]
     for name in {one.preset for stage in MATRIX.stages.values() for one in stage.otherwise if one.preset}:
         cells = [cell for cell in (MATRIX.cell(stack, name) for stack in stacks) if not cell.excluded]
@@ -314,7 +314,7 @@ def test_a_preset_that_a_stage_tries_does_something_on_a_stack_of_the_default_se
 
 
 def test_a_value_of_a_preset_of_the_projects_own_is_one_that_can_be_wrong() -> None:
-    """Of a variable without `values:`, or where they match everything, a misspelt value would be no finding."""
+    """If a variable has no `values:`, or they match everything, a misspelt value makes no finding."""
     presets = [preset for name, preset in MATRIX.presets.items() if name not in NOTES]
     for variable in {name for one in presets for phase in one.phases for name in one.variables_of(phase)}:
         kinds = {finding.kind for finding in lint_cell(synthetic({variable: "no value"}, "2.12.0"), "ddp")}

@@ -270,7 +270,7 @@ class TestTheProjectsOwnFile:
         pairs = list(zip(stacks[::2], stacks[1::2], strict=True))
         assert all(a.torch == b.torch and a.rocm != b.rocm and a.python == b.python for a, b in pairs)
         assert {pair[0].torch for pair in pairs} == {"2.5.1", "2.7.1", "2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.14.0"}
-        # Over the border from ROCm inside torch to ROCm as packages.
+        # One pair changes from ROCm inside torch to ROCm as packages.
         assert any({a.origin.rocm, b.origin.rocm} == {"inside", "packages"} for a, b in pairs)
 
     def test_nothing_is_described_as_another_is(self, matrix: Matrix) -> None:
@@ -291,7 +291,7 @@ class TestTheProjectsOwnFile:
         assert matrix.selections["notes"].stacks == matrix.selections["default"].stacks
 
     def test_the_default_selection_is_an_evening_with_a_reason_for_each_stack(self, matrix: Matrix) -> None:
-        """The one test that says what it is: the others ask the matrix file."""
+        """Only this test lists the stacks of the default selection; the other tests read them from the matrix file."""
         default = matrix.selections["default"]
         asked_for = {"6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0"}
         today = {"7.2-torch2.14.0", "7.14-torch2.14.0", "7.14.0-torch2.12.0", "10.0.0-torch2.13.0"}

@@ -46,7 +46,7 @@ def test_the_lines_are_what_the_files_take(tmp_path: Path) -> None:
     assert releases[0].label == "rocm7.2.4.lw.git3d3aa833"
     assert releases[2].python == ("3.11", "3.12")
     assert list(told["stacks"])[2] == "rocm7.14-torch2.99.0"
-    # Only the missing release is against it.
+    # The stack is refused only because the release is missing from the table.
     with pytest.raises(ValidationError, match=r"torch 2\.99\.0 is not a known release of source pytorch-packages"):
         Stack.model_validate(told["stacks"]["rocm7.14-torch2.99.0"])
 

@@ -1,4 +1,4 @@
-"""What the matrix file may say of a program of the user's own."""
+"""Tests of what the matrix file may say about a user's program."""
 
 from pathlib import Path
 from typing import Any

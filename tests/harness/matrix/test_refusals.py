@@ -49,7 +49,7 @@ def test_a_lookback_leaves_sessions_to_train_on(matrix: Matrix) -> None:
     assert with_lookback(quick, 97, synthetic=True).lookback == 97
     with pytest.raises(ValueError, match="100 synthetic sessions, so that the lookback is 97 at most"):
         with_lookback(quick, 98, synthetic=True)
-    # How many there are in a file of the user's the app says, before the first run.
+    # The app counts the sessions of a user's file, before the first run.
     assert with_lookback(quick, 98, synthetic=False).lookback == 98
 
 

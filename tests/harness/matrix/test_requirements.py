@@ -1,4 +1,4 @@
-"""Requirements of a program of the user's own that contradict its stack are refused with their line."""
+"""Tests that requirements of a user's program which contradict its stack are refused with their line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The stages of a matrix file, and what is refused when it is read."""
+"""Tests of the stages of a matrix file, and of what is refused when the file is read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_own_matrix_goes_from_the_doctor_to_the_users_criteria(matrix: Matri
 def test_where_collectives_fail_each_way_around_them_is_tried_in_order(matrix: Matrix) -> None:
     presets = ("no-p2p", "no-peer-sdma", "fine-grain-pcie", "no-sdma")
     changes = [{"preset": one} for one in presets] + [{"strategy": one} for one in ("averaging", "model-parallel")]
-    # After whatever failed: no `after:`.
+    # Without `after:`, a change is tried whatever failed.
     assert [one.model_dump(exclude_none=True) for one in matrix.stages["two-gpus"].otherwise] == changes
     assert matrix.stages["two-gpus"].beside == ("dp",)
 

@@ -1,4 +1,4 @@
-"""Cells with a part of a preset's variables."""
+"""Tests of cells with only some of a preset's variables."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from harness.matrix.variants import control_of, find_cell, variable_names, varia
 
 @pytest.fixture
 def cell(matrix: Matrix) -> Cell:
-    """One with variables for both phases, for one of them, and a choice of devices."""
+    """Return a cell with variables for both phases, with variables for one of them, and with a choice of devices."""
     return matrix.cells["cpu-notes-aggressive"]
 
 

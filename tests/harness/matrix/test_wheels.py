@@ -43,7 +43,7 @@ def test_a_newer_torch_drops_no_python_but_the_oldest(source: str) -> None:
         for one in sorted(releases, key=lambda one: Version(one.torch[0]))
     ]
     assert pythons == sorted(pythons, key=lambda one: (one[0], one[-1]))
-    # AMD's folders have wheels for the Pythons of some Ubuntus.
+    # AMD's folders only have wheels for the Pythons of some Ubuntu releases, so there are gaps.
     assert source == "amd-rel" or all(one == [*range(one[0], one[-1] + 1)] for one in pythons)
 
 
@@ -53,12 +53,12 @@ TORCH_2_6 = '  - {torch: ["2.6.0"], rocm: ["6.1", "6.2.4"], python: ["3.9", "3.1
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        # The first of the two would count, and the Pythons of the other would not.
+        # Only the first of two such rows would be used, so the Pythons of the other would be missing.
         (
             '{torch: ["2.6.0"], rocm: ["6.1"], python: ["3.9"]}',
             r"released twice by one source: torch 2\.6\.0 for ROCm 6\.1 ",
         ),
-        # Its runs would be told that another ROCm ran.
+        # Otherwise its runs would be reported to have used another ROCm.
         (
             '{source: amd-10, torch: ["9.0.0"], rocm: ["99.0.0"], python: ["3.11"]}',
             r"`hip:` should name ROCm 10\.0, .* and 99\.0, ",
@@ -85,7 +85,7 @@ def test_the_index_is_the_accelerators() -> None:
 
 def test_every_accelerator_has_a_size() -> None:
     assert size("rocm").disk > size("cpu").disk > size("any").disk == 0
-    # One GPU target's code instead of all.
+    # Code for one GPU target instead of all.
     assert size("packages").download < size("rocm").download
 
 
@@ -121,7 +121,7 @@ def test_every_source_says_what_was_read_and_its_size_in_gb_and_packages_are_nev
     for source in wheel_sources().values():
         assert all(text.startswith("https://") for text in source.said_by)
         assert source.size is None or 1 <= source.size.download < source.size.disk < 50, "GB"
-        # Else a package of that name on PyPI could come in its place.
+        # Otherwise a package of that name on PyPI could be installed in its place.
         assert source.rocm == "inside" or source.strategy == "first"
 
 
