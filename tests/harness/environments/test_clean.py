@@ -1,4 +1,4 @@
-"""What `matrix clean` removes, and what it never does. The engine is a stand-in; folders are real."""
+"""Tests of what `matrix clean` removes and what it never removes; the engine is a stand-in, folders are real."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def engine() -> Any:
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The images that this checkout has made: all that the engine holds."""
+    """Return the file that lists the images made by this checkout: all that the engine holds."""
     file = tmp_path / "own-images.txt"
     monkeypatch.setattr(own_images, "OWN_IMAGES", file)
     file.write_text("".join(f"sha256:{number}\n" for number in range(9)))
@@ -89,7 +89,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Environments of a stack, of the tests of the app, and wheels."""
+    """Return a folder with the environments of a stack and of the app's tests, and with wheels."""
     for file in (f"envs/rocm/{STAMP}", "envs/rocm/lib/torch.so", "envs/cpu-test/.ready", "wheels/torch.whl"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"x" * 10_000)
@@ -218,7 +218,7 @@ def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
     ]
     monkeypatch.setattr(f"{__name__}.IMAGES", images)
     assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 12_000
-    # What another checkout has made of the same runtime holds it, too.
+    # An image that another checkout has made of the same runtime keeps that runtime, too.
     own.write_text("sha256:1\nsha256:2\n")
     assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 0
     (environment,) = made_by_stacks(None, place / "envs", place / "programs")
@@ -233,7 +233,7 @@ def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, mo
     found = made_by_stacks(engine, place / "envs", place / "programs")
     assert {one.kept for one in found if one not in before} == {OF_A_COMMAND}
     assert all(one.kept for one in found)
-    # It began while the question waited for its answer.
+    # The command began while `matrix clean` waited for the answer to its question.
     assert set(dict(remove(before, engine, place / "envs")).values()) == {OF_A_COMMAND}
     assert engine.client.api.removed == []
     assert (place / "envs/rocm").exists()

@@ -1,4 +1,4 @@
-"""The compiled part of the app: made from the source alone, found by the app, and in the wheel."""
+"""Tests of the compiled part of the app: made from the source alone, found by the app, and in the wheel."""
 
 import os
 import re
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.skipif(compiled_kernel.compiler() is None, reason="no c
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
-    """A copy of the app's folder, without a library."""
+    """Return a copy of the app's folder, without the library."""
     return Path(shutil.copytree(APP, tmp_path / "app", ignore=environment.NOT_SOURCE))
 
 
 def loaded(app: Path) -> str:
-    """What the app finds, in an interpreter without numpy."""
+    """Return the library that the app finds in an interpreter without numpy, as text."""
     environment = {"PATH": os.defpath, "PYTHONPATH": str(app)}
     return subprocess.run(
         [sys.executable, "-c", FOUND], capture_output=True, text=True, check=True, env=environment
@@ -125,7 +125,7 @@ def test_where_the_compiler_cannot_be_fetched_the_app_goes_without_and_says_so_o
         assert not place_kernel(app, said.append)
     assert len(tries) == 1
     assert [line for line in said if "no route" in line and "`make kernel` tries again" in line] == said[1:]
-    # What runs without it is another environment.
+    # The app without the library is another environment.
     assert environment.app_hash() != with_it
     compiled_kernel.try_again()
     assert environment.app_hash() == with_it

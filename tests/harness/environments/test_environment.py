@@ -1,4 +1,4 @@
-"""Which build of torch an environment gets, without making one."""
+"""Tests of which build of torch an environment gets; no environment is really made."""
 
 import json
 import shutil
@@ -20,7 +20,11 @@ UNREACHABLE = "uv failed: Failed to fetch: https://there/torch/"
 
 
 class FakeUv:
-    """Makes environments of nothing; `refuses` says what is wrong with a command, if anything."""
+    """A stand-in for uv that makes empty environments.
+
+    - `refuses`: returns the error of a command; None: the command succeeds.
+    - `synced`: the names of the locks that were installed.
+    """
 
     def __init__(self, refuses: Callable[[list[str]], str | None]) -> None:
         self.refuses = refuses
@@ -44,7 +48,7 @@ class FakeUv:
 
 @pytest.fixture
 def stack(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
-    """The cpu stack, on a host that has Python 3.13."""
+    """Return the cpu stack, on a host with Python 3.13."""
     monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path / "envs")
     monkeypatch.setattr(environment, "install_app", lambda _notify: tmp_path / "app")
     monkeypatch.setattr(environment, "app_hash", lambda: "app")
@@ -57,7 +61,7 @@ def stack(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> St
 
 
 def no_index(arguments: list[str]) -> str | None:
-    """Only PyPI can be reached: nothing that names PyTorch's index or wants its build."""
+    """Refuse each command that needs PyTorch's index, because only PyPI can be reached."""
     pypi = any("-pypi" in Path(word).name for word in arguments)
     return None if pypi or arguments[0] == "venv" else UNREACHABLE
 
@@ -113,7 +117,7 @@ def test_where_pytorchs_index_cannot_be_reached_the_cpu_stack_takes_pypis_build_
     assert "2.8 GB to fetch, 5.1 GB of disk" in line
     assert identify(stack) == made.identity
     assert json.loads((tmp_path / "envs" / "cpu" / STAMP).read_text())["build"] == "pypi"
-    # It stays, and nobody waits for the index again.
+    # The environment is kept, so the index is not tried again.
     uv.refuses = lambda _: UNREACHABLE
     assert ensure_environment(stack) == made
 

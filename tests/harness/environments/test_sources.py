@@ -1,4 +1,4 @@
-"""Every kind of source of wheels, lock -> fetch, against a stand-in index on loopback."""
+"""Tests of every kind of source of wheels, from the lock to the fetch, on a stand-in index on loopback."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ MakeStack = Callable[..., Stack]
 
 @pytest.fixture
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StandIn]:
-    """The stand-in; over TLS with an authority of its own where a test is parametrized so."""
+    """Serve the stand-in, over TLS with an authority of its own if a test is parametrized so."""
     certificate = private_authority(tmp_path) if getattr(request, "param", None) else None
     with served(certificate) as server:
         yield server
@@ -29,7 +29,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StandIn]:
 
 @pytest.fixture
 def make_stack(index: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeStack:
-    """Return a stack whose wheels come from the stand-in, with pins and a wheelhouse of the test's own."""
+    """Return a function that makes a stack whose wheels come from the stand-in, with its own pins and wheelhouse."""
     for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS", "PIP_INDEX_URL", "UV_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -51,7 +51,7 @@ def make_stack(index: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def locked(stack: Stack) -> dict[str, str]:
-    """Lock a stack, and return the versions by name."""
+    """Lock a stack; return its versions by package name."""
     return locked_versions(pins.ensure_lock(stack))
 
 
@@ -61,7 +61,7 @@ def test_a_wheel_with_rocm_inside(make_stack: MakeStack) -> None:
     assert locked(stack) == {
         "torch": "2.9.1+rocm6.3",
         "pytorch-triton-rocm": "3.5.1",
-        # The newest, not the old copy on the same index.
+        # The newest version, not the old copy on PyTorch's index.
         "numpy": "2.0",
         "polars": "2.0",
     }
@@ -79,7 +79,7 @@ def test_what_is_built_against_torch_comes_from_where_the_stacks_torch_does(
     folder = packages.ensure_packages(program, stack, None)
     assert folder is not None
     made = {place.name.partition(".dist-info")[0] for place in folder.glob("*.dist-info")}
-    # PyPI's torchvision would not load; torch and numpy are the stack's.
+    # PyPI's torchvision would not load; torch and numpy come from the stack.
     assert made == {"torchvision-0.24.1+rocm6.3", "click-2.0"}
 
 
@@ -102,12 +102,12 @@ def test_rocm_as_packages_for_one_target(
     versions = locked(stack)
     sdk = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-device-gfx1100"}
     assert versions.keys() == {"torch", "numpy", "polars"} | sdk | more
-    # Not PyPI's 7.14.99, nor any other of somebody else's.
+    # Not PyPI's 7.14.99, and no other package of somebody else's.
     assert {versions[name] for name in sdk} == {"7.14.0"}
     assert pins.lock_file(stack).name.startswith(f"{stack.name}-gfx1100-")
     wheels = fetch(stack, pins.lock_file(stack))
     assert wheels.keys() == versions.keys()
-    # The meta package exists only as source; its hash is the lock's, and the wheel was built here.
+    # The meta package exists only as source, so the lock has the hash of the source and the wheel was built here.
     built = wheels["rocm"]
     assert built.parent.parent.name == "built"
     entry = next(one for one in read_lock(pins.lock_file(stack)) if one.name == "rocm")
@@ -188,5 +188,5 @@ def test_a_private_authority_is_trusted_whatever_other_variables_say(
     with pytest.raises(UserError, match="stack rocm"):
         pins.ensure_lock(stack)
     monkeypatch.setenv(named, str(tmp_path / "authority.pem"))
-    # By uv, by pip and by what reads the pages itself.
+    # uv, pip and the harness's own reader of pages all use the authority.
     assert fetch(stack, pins.ensure_lock(stack))["rocm"].parent.parent.name == "built"

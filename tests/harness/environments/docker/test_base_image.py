@@ -1,4 +1,4 @@
-"""What a build does before an engine is at work; `tests/images` builds for real."""
+"""Tests of how a build gets its base image, on a stand-in for the engine; `tests/images` builds for real."""
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -18,7 +18,7 @@ NO_HOST = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.d
 
 
 class Pulls:
-    """An engine that has no image and can pull none; `asked` are those that it tried."""
+    """A stand-in for an engine that has no image and can pull none; `asked` lists the images that it tried to pull."""
 
     def __init__(self, said: str) -> None:
         self.said = said
@@ -26,12 +26,12 @@ class Pulls:
         self.client_without_timeout = SimpleNamespace(api=self)
 
     def pull(self, name: str, *_: object, **__: object) -> NoReturn:
-        """Refuse an image."""
+        """Refuse to pull an image."""
         self.asked.append(name)
         raise APIError("500 Server Error", explanation=self.said)
 
     def refused(self, stack: Stack, base: str) -> str:
-        """Return why it has no base."""
+        """Return the message with which the base of a stack is refused."""
         with pytest.raises(NoBaseImageError) as caught:
             ensure_base(cast("Engine", self), stack.model_copy(update={"base": base}))
         return str(caught.value)

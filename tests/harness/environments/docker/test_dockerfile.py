@@ -16,7 +16,7 @@ def test_every_cell_has_a_dockerfile_of_its_own(matrix: Matrix) -> None:
 def test_what_a_cell_adds_to_its_stack_is_variables_and_labels_only(matrix: Matrix) -> None:
     texts = [render(matrix.cells[f"cpu-{preset}"]) for preset in ("plain", "no-sdma", "notes-dockerfile")]
     stages = [text.split("FROM ${STACK} AS cell")[1] for text in texts]
-    # Everything before the last stage is the same, so its layers are shared.
+    # Everything before the last stage is the same, so the cells share its layers.
     assert len({text.split("# Cell")[0] for text in texts}) == 1
     for stage in stages:
         assert {line.split(" ")[0] for line in stage.splitlines() if line} <= {"ENV"}
@@ -32,7 +32,7 @@ def test_no_dockerfile_is_written_for_one_distribution(matrix: Matrix) -> None:
     template = (CHECKOUT / "images" / "Dockerfile.j2").read_text(encoding="utf-8")
     assert "{% if" not in template
     cells = [matrix.cells[f"{stack}-plain"] for stack in ("cpu", "cpu-debian13-torch2.6.0")]
-    # Only torch that is already there makes a difference: the environment then sees the base's packages.
+    # They only differ in whether torch comes with the base, because then the environment sees the base's packages.
     bookworm, trixie = (render(cell, "base").splitlines() for cell in cells)
     different = [a for a, b in zip(bookworm, trixie, strict=True) if a != b]
     assert [line.strip().split(" ")[0] for line in different] == ["#", "python3", "python3", "#"]

@@ -78,13 +78,13 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", file], check=True)
     first = subprocess.run([*git, "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
-    # The documents change nothing.
+    # A commit that only changes pages does not count.
     assert revision() == first
     assert informative_labels(matrix.stacks["cpu"])[REVISION] == first
     (tmp_path / "app/a.py").write_text("2")
     assert revision() == f"{first}-dirty"
     (tmp_path / "app/a.py").write_text("1")
-    # All else that decides an image does: its labelled revision can build it again.
+    # Every other input of an image counts, so that the revision on its label can build it again.
     inputs = [LAYERS, COMPILER_LOCK, *(Path(str(module.__file__)) for module in (build, dockerfile, app_wheel))]
     for file in ("matrix.yaml", *(str(file.relative_to(CHECKOUT)) for file in inputs)):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def test_the_revision_of_what_goes_into_an_image_is_a_label(
         subprocess.run([*git, "commit", "-qm", file], check=True)
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         assert revision() == head, file
-    # Most changes of it say nothing of the cell that is built.
+    # Uncommitted changes of matrix.yaml do not count, because most of them do not concern the cell that is built.
     (tmp_path / "matrix.yaml").write_text("2")
     assert revision() == head
     source_revision.cache_clear()

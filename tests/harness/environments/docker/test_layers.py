@@ -1,4 +1,4 @@
-"""How torch and ROCm are split into layers, and that what was installed by layers is what pip installs at once."""
+"""Tests of how torch and ROCm are split into layers, and that installing by layers gives what pip gives at once."""
 
 import importlib.util
 import io
@@ -22,9 +22,9 @@ from harness.environments.docker.layers import LAYER_BYTES, WheelFile, files_in_
 from harness.rehearsal.packages import stub_wheel
 
 GB = 10**9
-# Of an app: another time than that of its layers below, and before anything here is made.
+# The time of an app: it differs from the time of the layers below, and everything made here is newer.
 EPOCH = 1_750_000_000
-# As in a wheel of torch for ROCm 6, in bytes.
+# Sizes as in a wheel of torch for ROCm 6, in bytes.
 TORCH = {
     "torch/lib/libtorch_hip.so": 17 * GB // 10,
     "torch/lib/libtorch_cpu.so": GB // 2,
@@ -44,7 +44,7 @@ PYTHON = {"torch/__init__.py": 100_000, "torch-2.9.1.dist-info/RECORD": 900_000,
 
 def listed(limit: int = LAYER_BYTES, **changed: int) -> list[list[str]]:
     files = [WheelFile(path, size, path in ROCM) for path, size in {**TORCH, **ROCM, **PYTHON, **changed}.items()]
-    # The order in a wheel is anybody's.
+    # A wheel may list its files in any order.
     return split(reversed(files), limit)
 
 
@@ -106,14 +106,14 @@ def test_a_wheel_that_is_none_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """What is run in a build."""
+    """Return images/install.py, which runs in a build, as a module."""
     found = importlib.util.spec_from_file_location("install", IMAGES / "install.py")
     assert found
     assert found.loader
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     monkeypatch.setattr(module, "TOOLS", Path(pip.__file__).parent.parent)
-    # Nothing of this host gets another time.
+    # Do not change the times of this host's own folders.
     monkeypatch.setattr(module, "TOUCHED", ())
     walk = os.walk
     monkeypatch.setattr(module.os, "walk", lambda top: walk(module.VENV if top == "/opt" else top))
@@ -122,7 +122,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def wheels_of_torch(folder: Path) -> Path:
-    """Two wheels with what installers treat in ways of their own: scripts, data, modes of files; and their lock."""
+    """Write two wheels with what installers treat specially (scripts, data, file modes), and a lock for them."""
     folder.mkdir()
     lock = ""
     modules = {
@@ -142,7 +142,7 @@ def wheels_of_torch(folder: Path) -> Path:
         with ZipFile(io.BytesIO(content)) as old, ZipFile(made, "w") as new:
             for member in old.infolist():
                 info = ZipInfo(member.filename)
-                # As a packer does that packs: programs among the files.
+                # Record which files are programs, as some packers do.
                 info.external_attr = (stat.S_IFREG | (0o755 if member.filename.endswith("program") else 0o644)) << 16
                 new.writestr(info, old.read(member), ZIP_DEFLATED)
         package, version = name.split("-")[:2]
@@ -154,8 +154,8 @@ def wheels_of_torch(folder: Path) -> Path:
 def installed(
     install: ModuleType, venv: Path, layers: int, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, tuple[int, float, object]]:
-    """Install into a virtual environment layer by layer; return its tree, with all times."""
-    # In one place: a script names its interpreter.
+    """Install layer by layer into a virtual environment; return its tree, with modes, times and contents."""
+    # Always at the same path, because a script names its interpreter.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     monkeypatch.setattr(install, "VENV", venv)
     monkeypatch.setattr(install, "PYTHON", venv / "bin" / "python")
@@ -177,7 +177,7 @@ def test_layer_by_layer_it_is_what_pip_installs_at_once(
     wheels = wheels_of_torch(tmp_path / "wheels")
     monkeypatch.setattr(install, "WHEELS", wheels)
     at_once = installed(install, tmp_path / "venv", 1, monkeypatch)
-    # The same for every stack, whatever the time of its app.
+    # Every stack has the same time in its layers, whatever the time of its app.
     assert {time for _, time, _ in at_once.values()} == {install.SHARED_EPOCH}
     layers = split(files_in_wheels(sorted(wheels.glob("*.whl")), rocm=True), 4100)
     assert [len(paths) for paths in layers] == [2, 1, 1]

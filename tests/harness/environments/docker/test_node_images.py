@@ -1,4 +1,4 @@
-"""Images of nodes against a stand-in engine: the real one is in tests/slurm."""
+"""Tests of bringing images to nodes, on a stand-in for the engine; tests/slurm uses a real one."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ Answer = Callable[[socket.socket], None]
 
 
 def no_folder(*_: object) -> list[bytes]:
-    """Nothing is asked of a folder of `matrix save`."""
+    """Fail, because no image should be read from a folder of `matrix save`."""
     raise AssertionError
 
 
@@ -46,7 +46,7 @@ def _fall_silent(connection: socket.socket) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """An engine that answers a pull in this way."""
+    """Serve an engine that answers every request but for its version with the parametrized function."""
     answer: Answer = request.param
     place = tmp_path / "engine.sock"
     with socket.socket(socket.AF_UNIX) as listening:

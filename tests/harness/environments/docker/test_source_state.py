@@ -25,7 +25,7 @@ def test_a_commit_is_in_the_history_of_what_is_checked_out_or_not(
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "-m", "one")
     git("commit", "--quiet", "--allow-empty", "-m", "two")
-    # As of a request to merge it that was fetched.
+    # A commit beside the history, such as a fetched merge request.
     beside = git("commit-tree", "-m", "three", "-p", "HEAD", "HEAD^{tree}")
     monkeypatch.setattr(source_state, "CHECKOUT", tmp_path)
     names = [git("rev-parse", "HEAD~1"), git("rev-parse", "HEAD"), beside, "0" * 40, "HEAD", "--help", ""]

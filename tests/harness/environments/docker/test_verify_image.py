@@ -1,4 +1,4 @@
-"""What an image is built again from, and why it cannot be: against an engine that has one base. Nothing is built."""
+"""Tests of what an image is built again from, and why it cannot be, on an engine with one base. Nothing is built."""
 
 import subprocess
 from pathlib import Path
@@ -32,7 +32,7 @@ def engine() -> Engine:
 
 
 def image_of(engine: Engine, matrix: Matrix, **changes: str) -> Image:
-    """An image that says it was made from what is here, but for these labels."""
+    """Return an image whose labels say that it was made from this checkout, except for `changes`."""
     cell = matrix.cells[CELL]
     stack = {**informative_labels(cell.stack), **inputs_of(engine, cell.stack).labels}
     labels = {REVISION: source_revision() or OTHER[:40], **cell_labels(cell, stack)}
@@ -41,7 +41,7 @@ def image_of(engine: Engine, matrix: Matrix, **changes: str) -> Image:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was done: nothing of it really is."""
+    """Return a list that collects what is to be done; nothing of it is really done."""
     done: list[str] = []
 
     def compare(*_: object) -> Comparison:

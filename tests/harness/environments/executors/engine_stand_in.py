@@ -1,4 +1,4 @@
-"""A stand-in for what an engine is asked."""
+"""A stand-in for a Docker engine."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -13,7 +13,14 @@ ENDED = {"Pid": 0, "Status": "exited", "Running": False, "ExitCode": 3, "OOMKill
 
 
 class Api:
-    """What an engine is asked, as docker-py names it."""
+    """A stand-in for docker-py's client of an engine, with scripted answers.
+
+    - `state`: the state of the container.
+    - `stopping`: the error with which stopping the container fails; None: it succeeds.
+    - `gone`: the engine cannot be reached, and raises `silence`.
+    - `ending`: the engine is shutting down.
+    - `started_again`: the engine was restarted, so it has no event for the end of the container.
+    """
 
     def __init__(self, state: dict[str, Any], stopping: Exception | None = None) -> None:
         self.state = state

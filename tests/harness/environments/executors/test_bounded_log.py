@@ -1,4 +1,4 @@
-"""The beginning and the end of a log stay, the middle is counted, and a log never takes much of the disk."""
+"""Tests that a log keeps its beginning and its end, counts the bytes left out, and never takes much of the disk."""
 
 import os
 import re
@@ -105,7 +105,7 @@ def test_on_a_full_disk_nothing_is_lost(log: Path, monkeypatch: pytest.MonkeyPat
 
 
 def loud(folder: Path, megabytes: int) -> tuple[Path, int]:
-    """Run what prints so much; its log, and the most that took of the disk."""
+    """Run a program that prints `megabytes`; return its log, and the most disk that the log took, in bytes."""
     log, most = folder / "log.txt", 0
     job = Job((sys.executable, "-c", LOUD, str(megabytes)), {"PATH": "/usr/bin:/bin"}, folder, log)
     handle = ProcessExecutor().start(job)
@@ -152,13 +152,13 @@ def test_two_gigabytes_of_output_take_little_memory_disk_and_time(tmp_path: Path
     before = resident()
     log, most = loud(tmp_path, 2000)
     assert log.stat().st_size < HEAD_BYTES + TAIL_BYTES + 100
-    # Some of it is written between two looks; far from all of it.
+    # Between two looks at the log some of the output is on the disk, but far from all of it.
     assert most < 1_500_000_000
     assert resident() - before < 100 << 20
     assert time.monotonic() - began < 60
 
 
 def resident() -> int:
-    """The most memory this process ever had, bytes."""
+    """Return the most memory that this process ever had, in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10

@@ -1,4 +1,4 @@
-"""The limits of a container."""
+"""Tests of the limits of a container."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ def test_a_container_is_not_given_the_proxies_of_the_docker_command(tmp_path: Pa
     container = Container("image", 0, 0, str(tmp_path))
     with pytest.raises(JobLost):
         executor.start(Job(("true",), {}, tmp_path, tmp_path / "log.txt", container))
-    # The library's own default adds them, with the password that an address may hold.
+    # By default docker-py adds these proxies, with any password that an address contains.
     assert given["use_config_proxy"] is False
 
 

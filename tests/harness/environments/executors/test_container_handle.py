@@ -1,4 +1,4 @@
-"""What becomes of a container when its engine goes away or the disk is full, on a stand-in for the engine."""
+"""Tests of a container whose engine goes away or whose disk is full, on a stand-in for the engine."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stoppe
 
 
 class TestAnEngineThatIsAway:
-    """It is waited for; what became of the container meanwhile is seen when it answers again."""
+    """The harness waits for the engine; when the engine answers again, it shows what happened to the container."""
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ class TestAnEngineThatIsAway:
         return Api(RUNNING)
 
     def away(self, api: Api, log: Path, silence: Exception | None = None) -> ContainerHandle:
-        """Return a container whose engine has just gone, or is silent."""
+        """Return the handle of a container whose engine has just gone, or is silent."""
         handle = ContainerHandle(engine_of(api), "c", log)
         assert (handle.poll(), handle.unanswered) == (None, False)
         cast("Any", handle)._copying.join()
@@ -83,7 +83,7 @@ class TestAnEngineThatIsAway:
     def test_after_a_restart_that_nobody_noticed_it_is_followed_too(
         self, seen_running: bool, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Its stream ends in order with the engine, though the container runs on."""
+        """The stream of the log ends in order with the engine, although the container runs on."""
         handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
         cast("Any", handle)._copying.join()
         monkeypatch.setattr(api, "logs", lambda *_, **__: iter([b"said and", b" more"]))
@@ -129,7 +129,7 @@ class TestAnEngineThatIsAway:
             handle.poll()
 
     def test_what_one_that_is_ending_ended_is_lost(self, api: Api, tmp_path: Path) -> None:
-        """It still answers on the connections that it has."""
+        """An engine that is ending still answers on open connections."""
         handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
         api.ending, api.state = True, {**ENDED, "ExitCode": 143}
         with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
@@ -165,7 +165,7 @@ class TestAnEngineThatIsAway:
     def test_what_ended_while_no_engine_was_there_to_see_how_is_lost(
         self, noticed: bool, api: Api, tmp_path: Path
     ) -> None:
-        """Where its shim is gone, too, one that keeps containers alive says 255 of it, as seen with dockerd 20.10."""
+        """If the container's shim is gone, too, an engine with live restore reports 255 (seen with dockerd 20.10)."""
         handle = self.away(api, tmp_path / "log") if noticed else ContainerHandle(engine_of(api), "c", tmp_path / "log")
         cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = True
         api.gone, api.started_again, api.state = False, True, {**ENDED, "ExitCode": 255}
@@ -261,7 +261,7 @@ def test_on_a_full_disk_a_container_is_removed_all_the_same(
 
 
 class TestOutput:
-    """`kept` is what the engine still has of it at the end, `followed` what came while it ran."""
+    """`followed`: the output that came while the container ran; `kept`: what the engine still has of it at the end."""
 
     @pytest.fixture
     def finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bytes]:

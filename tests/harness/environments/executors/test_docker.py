@@ -1,4 +1,4 @@
-"""What is not started, and what is removed, on a stand-in for the engine."""
+"""Tests of what is not started and what is removed, on a stand-in for the engine."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from tests.harness.environments.executors.engine_stand_in import ENDED, RUNNING,
 if TYPE_CHECKING:
     from harness.host.engine import Engine
 
-# In Go's `os.FileMode`.
+# Bits of Go's `os.FileMode`.
 PIPE, LINK = 1 << 25, 1 << 27
 
 
@@ -56,7 +56,7 @@ def test_that_of_an_image_too_much_is_reported_is_no_silence_of_the_engine(
 def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     refusals: int, of_empty: bool, ended: type[Exception] | None, tmp_path: Path
 ) -> None:
-    """Not by the engine's words, which are others in each version, and may repeat what the image says."""
+    """The engine's words cannot decide this: they differ between versions, and may repeat what the image says."""
     api, begun, removed = Api(RUNNING), list[tuple[str, str]](), list[str]()
 
     def create(*, image: str, entrypoint: list[str], **_: object) -> Any:
@@ -83,7 +83,7 @@ def test_what_the_engine_refuses_of_this_image_alone_is_the_fault_of_the_image(
     else:
         executor.start(job)
     again = [] if of_empty else [("image", "vpoc")]
-    # Each image is first looked at in a container that is not started.
+    # Each image is first inspected in a container that is not started.
     looked_at = [("image", NO_PROGRAM), ("empty", NO_PROGRAM)]
     assert begun == [looked_at[0], ("image", "vpoc"), looked_at[1], ("empty", NO_PROGRAM), *again]
     ended_by_removal = [] if of_empty or not ended else ["image"]
@@ -114,7 +114,7 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
             {"/etc/passwd": (PIPE, 0)},
             "/etc/passwd of its image is something else, which .*; put a file there in the image",
         ),
-        # As of images made with Nix.
+        # Images that were made with Nix are like this.
         (
             {"/etc": (FOLDER_MODE, 10), "/etc/passwd": (LINK, 60)},
             "/etc/passwd of its image is a link, which .*; put a file there .*`RUN cp .* /etc/passwd`",
@@ -136,9 +136,9 @@ def test_an_engine_that_imports_in_other_words_decides_nothing_about_the_image(t
 def test_what_an_engine_would_read_without_end_or_follow_is_not_started(
     seen: dict[str, tuple[int, int]], why: str | None, tmp_path: Path
 ) -> None:
-    """It would hold the container for good, and seem to be silent itself, or have root make files in the work folder.
+    """The engine would hold such a container for good and seem to be silent, or let root write into the work folder.
 
-    The engine makes mount points when it is asked what is in a container, too: it is asked of one that has none.
+    An engine also makes mount points when it only looks into a container, so it looks into one without mounts.
     """
     api, done, mounts = Api(RUNNING), list[str](), list[Any]()
     api.seen = seen
@@ -169,7 +169,7 @@ def test_containers_of_folders_that_are_gone_are_removed_unless_they_run(tmp_pat
         "recorded": (runs / "recorded", "running"),
         "unfinished": (runs / "unfinished", "exited"),
         "gone": (tmp_path / "data", "exited"),
-        # Of a harness that has other folders than this one.
+        # The container belongs to a harness with another results folder.
         "elsewhere": (tmp_path / "their" / "runs" / "r1", "running"),
         "hidden": (tmp_path / "file" / "r1", "exited"),
     }
@@ -198,7 +198,7 @@ def test_a_container_that_has_the_label_of_its_image_is_somebody_elses_and_stays
         patch.setattr(api, "inspect_image", tell)
         executor.remove_leftovers(lambda _: None)
     assert api.removed == []
-    # That of a run has one of its own.
+    # The harness gives the container of a run a label of its own.
     api.labels = {LABEL: "/another"}
     executor.remove_leftovers(lambda _: None)
     assert api.removed == ["by-hand"]

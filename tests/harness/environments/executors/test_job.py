@@ -1,4 +1,4 @@
-"""The exit of a process, read back from its words."""
+"""Tests of reading the exit of a process back from its text."""
 
 import pytest
 

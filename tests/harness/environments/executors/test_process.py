@@ -1,4 +1,4 @@
-"""Real processes: started, watched, stopped, found again, with nothing left behind."""
+"""Tests with real processes: they are started, watched, stopped and found again, and leave nothing behind."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from harness.host.processes import unmarked
 from harness.host.processes.processes import ProcessId, command_of
 from harness.host.processes.run_processes import end_processes_of_run, processes_of_run
 
-# A child that ignores TERM, in a session of its own, as a stray helper process may be.
+# A program with a child that ignores TERM in a session of its own, as a stray helper process may.
 STRAY = """
 import signal, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"],
@@ -164,8 +164,8 @@ def test_a_program_that_runs_without_variables_is_found_again(
 def test_a_process_that_is_not_the_runs_is_not_ended_though_its_note_names_it(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever shares a results folder may write what he likes into a note, and move one."""
-    # The bystander is a child of this process: of a run that another test has tracked it would be an orphan.
+    """Anybody who shares a results folder may write anything into a note, and may move a note."""
+    # The bystander is a child of this process, so a run that another test has tracked would adopt it as an orphan.
     monkeypatch.setattr(unmarked, "_runs", {})
     forged = job(tmp_path, "mine", "")
     assert forged.note

@@ -1,4 +1,4 @@
-"""Pages of an index that is broken, or hostile."""
+"""Tests of reading the pages of a package index that is broken or hostile."""
 
 import socket
 import struct
@@ -23,7 +23,7 @@ Serve = Callable[[bytes], Stack]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Answer everything with these bytes; return a stack whose index that is."""
+    """Return a function that makes an index answer with the given bytes only, and returns a stack that uses it."""
     said: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ def serve() -> Iterator[Serve]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    # Clients go away; another test may look at what is printed by then.
+    # Print nothing about clients that disconnect: another test may be checking what is printed by then.
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -112,12 +112,12 @@ def _drip(server: socket.socket, ended: threading.Event) -> None:
         peer.sendall(b"HTTP/1.1 200 OK\r\nX: ")
         while not ended.wait(0.05):
             peer.sendall(b"y")
-        # Who still reads gets an error, and no answer that nobody closes.
+        # Reset the connection, so that a client that still reads gets an error and does not wait for ever.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def test_what_comes_with_a_redirect_is_not_read(serve: Serve, tmp_path: Path) -> None:
-    """Of content without an end all memory would be filled."""
+    """Content without an end would fill the memory."""
     stack = serve(b"HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 9\r\n\r\nabc")
     with pytest.raises(UserError, match="is not allowed"):
         download(str(stack.mirror), tmp_path / "file")
@@ -153,6 +153,6 @@ def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serv
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [b'<a href="', b"<a ", b"<a '", b"<a x='' ", b"<!", b"<a href=" + b" " * 50])
 def test_the_largest_page_is_read_in_the_time_that_it_is_long(serve: Serve, piece: bytes) -> None:
-    """With `HTMLParser` it takes hours."""
+    """`HTMLParser` would take hours."""
     stack = serve(page(piece * (LARGEST_PAGE // 10 // len(piece))))
     assert list(files_of(stack, "pkg", "1.0")) == []

@@ -26,7 +26,7 @@ def cpu(matrix: Matrix) -> Stack:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
-    """Have these be the Pythons of the host."""
+    """Pretend that the host has Python in these versions only."""
     found = {version: Path("/usr/bin", f"python{version}") for version in versions}
     monkeypatch.setattr(interpreters, "find_python", found.get)
 

@@ -17,7 +17,7 @@ from harness.registry import image_commands
 
 
 def expected_pins(stack: Stack) -> str:
-    """What `images/locks/<stack>.in` must say."""
+    """Return what `images/locks/<stack>.in` must contain."""
     if stack.torch_from_base:
         return "polars\nclick\nmatplotlib\n"
     label = f"+rocm{stack.rocm}" if stack.rocm else "+cpu"
@@ -108,7 +108,7 @@ def test_each_python_has_a_lock_of_its_own(matrix: Matrix, tmp_path: Path, monke
     resolved = pins.lock_file(stack, "3.13")
     assert resolved.parent == CACHE / "locks"
     assert resolved.name.startswith("cpu-py3.13-")
-    # One that follows other versions is another.
+    # A lock that takes over other versions has another name.
     (tmp_path / "cpu.txt").write_text("numpy==2.4.6\n")
     assert pins.lock_file(stack, "3.13") != resolved
     (tmp_path / "cpu-py3.13.txt").touch()
@@ -140,7 +140,7 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
     assert follow == same
     assert "numpy==2" in follow
     assert "torch==" not in follow
-    # The same file for every Python, from PyPI alone.
+    # PyPI's build has one lock for all Pythons, resolved from PyPI alone.
     assert "--universal" in pypi
     assert not {"--index", "--find-links"} & set(pypi)
 
@@ -216,16 +216,16 @@ def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     first = refused("rocm6.3-torch2.9.1", "https://there:8000/rocm6.3")
     noted = dict(silent_hosts._silent)
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") == first
-    # One whose index is named in a configuration of uv.
+    # The index of this stack is named in a configuration file of uv.
     assert refused("rocm7.14-torch2.14.0", "https://there:8000/rocm7.14") == first
     assert len(asked) == 1
-    # To say it again makes it last no longer.
+    # Repeating the error does not extend the time for which the host counts as silent.
     assert silent_hosts._silent == noted
     assert refused("rocm6.2-torch2.5.1", "https://elsewhere/rocm6.2") != first
     assert len(asked) == 2
     monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 0.0)
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") != first
-    # A host that refuses a page, or breaks off one file, is there.
+    # A host that refuses a page, or breaks off one file, is not silent.
     forget_silent()
     monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 60.0)
     cause = "HTTP status client error (404 Not Found)"
@@ -343,13 +343,13 @@ def test_a_lock_is_written_under_the_name_it_is_found_by(
     assert noted["file"] == str(tmp_path / name)
     assert noted["lock"] == file_hash(tmp_path / name)
     assert pins.lock_file(matrix.stacks["cpu"], python, build) == tmp_path / name
-    # Only an image has a base.
+    # The second step resolves the base image, which only the lock of an image has.
     assert len(said) == steps
 
 
 def test_with_torch_in_the_base_only_pypi_is_asked(matrix: Matrix) -> None:
     stack = matrix.stacks["rocm7.2.4-torch2.10.0-amd"]
-    # PyTorch's index has no folder of that version.
+    # PyTorch's index has no folder of that ROCm version.
     assert pins.sources(stack) == [[]]
     mirrored = stack.model_copy(update={"pypi": "https://mirror.example/simple"})
     assert pins.sources(mirrored) == [["--default-index", "https://mirror.example/simple"]]

@@ -1,4 +1,4 @@
-"""The copy that is taken of a program of the user's own."""
+"""Tests of the copy that is taken of a user's program."""
 
 import os
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_a_copy_that_was_changed_is_reported_and_made_again(source: Path) -> Non
     file.chmod(0o644)
     file.write_text("other\n", encoding="utf-8")
     file.parent.chmod(0o755)
-    # Whoever opens it waits for ever, and what has such a size has no end.
+    # Opening the fifo would block for ever, and reading the sparse file of a terabyte would never end.
     os.mkfifo(file.with_name("fifo"))
     file.with_name("hole").touch()
     os.truncate(file.with_name("hole"), 1 << 40)

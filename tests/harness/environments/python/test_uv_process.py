@@ -1,4 +1,4 @@
-"""uv as it is run: bounded, locked, and with nothing secret among its arguments."""
+"""Tests of how uv is run: bounded, locked, and without secrets among its arguments."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Wheels fetched from a real index on loopback, which breaks off in the middle."""
+"""Tests of fetching wheels from a real index on loopback that breaks off in the middle."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ BYTES = 1 << 20
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A wheel of a megabyte."""
+    """Return a wheel of one megabyte."""
     file = tmp_path / "index" / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
     file.parent.mkdir()
     with ZipFile(file, "w") as archive:
@@ -38,7 +38,11 @@ def wheel(tmp_path: Path) -> Path:
 
 
 class Index(ThreadingHTTPServer):
-    """A package index that closes the connection `breaks` times before a file is whole; `closed`: wants a password."""
+    """A package index.
+
+    - `breaks`: how many more downloads of the wheel it breaks off.
+    - `closed`: it asks for a password.
+    """
 
     def __init__(self, wheel: Path) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
@@ -52,7 +56,7 @@ class Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         index: Any = self.server
@@ -101,7 +105,7 @@ def index(wheel: Path) -> Iterator[Index]:
 
 @pytest.fixture
 def stack(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
-    """A stack whose wheels come from that index alone, and a wheelhouse of the test's own."""
+    """Return a stack whose wheels come from that index alone, and use a wheelhouse of the test's own."""
     url = f"http://127.0.0.1:{index.server_address[1]}"
     monkeypatch.setattr(stacks, "index_url", lambda *_: url)
     monkeypatch.setattr(wheelhouse, "WHEELS", tmp_path / "wheels")
