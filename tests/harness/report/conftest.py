@@ -1,4 +1,4 @@
-"""synthetic rows, and results folders written from records."""
+"""Fixtures of the tests of reports: synthetic rows, and reports on records."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,7 +19,10 @@ from tests.harness.report.synthetic import write_runs
 
 @pytest.fixture
 def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..., list[Row]]:
-    """Makes rows of one cell: so many that completed, then so many that did not; keywords replace fields of intents."""
+    """Return a function that makes rows of one cell: first `passes` that completed, then `failures` that failed.
+
+    Keywords replace fields of the intents.
+    """
     number = 0
 
     def make(cell: str, passes: int, failures: int = 0, diagnosis: str = "crash", **intent: Any) -> list[Row]:
@@ -31,7 +34,7 @@ def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..
             number += 1
             ended = {} if index < passes else {"outcome": "failed", "diagnosis": diagnosis}
             told = {"cell": cell, "stack": stack, "preset": preset, "started": 1e9 + number, **intent}
-            # On two boots, since a known-good cell needs both.
+            # On two boots, because known-good takes runs on two.
             rows.append(Row.of(make_record(f"r{number}", **ended, **told))._replace(boot_id=f"boot {number % 2}"))
         return rows
 
@@ -40,7 +43,7 @@ def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..
 
 @pytest.fixture
 def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
-    """The report on records."""
+    """Return a function that builds the report on the given records."""
 
     def make(
         records: Iterable[Record],
@@ -67,7 +70,7 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
 
 @pytest.fixture(scope="session")
 def synthetic(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Report:
-    """The report on synthetic runs of two hosts, whose logs are hostile."""
+    """Return the report on synthetic runs of several hosts, whose logs are hostile."""
     results = write_runs(tmp_path_factory.mktemp("synthetic"), matrix, 360)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
     return build_report(results, rows, matrix, {}, count_runs(rows), made=1e9)

@@ -1,4 +1,4 @@
-"""The records of a synthetic evening on a simulated host with two GPUs: for pictures, and for what a page needs."""
+"""Write the records of a synthetic evening on a simulated host with two GPUs, for pictures and to try pages on."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ MB = 10**6
 
 @dataclass(frozen=True)
 class Planted:
-    """How a cell behaves: so many runs, of which so many fail, and the hours that each trains."""
+    """How a cell behaves: its number of runs, how many of them fail, and the hours that each run trains."""
 
     stack: str
     preset: str
@@ -53,7 +53,7 @@ PLANTED = (
 
 
 def write_evening(folder: Path, matrix: Matrix) -> Results:
-    """Return the results folder of the evening: records, progress, samples of the GPUs and kernel logs."""
+    """Write the records, progress, samples of the GPUs and kernel logs; return the results folder of the evening."""
     results = Results(folder)
     for record in evening(matrix):
         run = RunFolder(results.run_folder(record.intent.run_id))
@@ -70,7 +70,7 @@ def write_evening(folder: Path, matrix: Matrix) -> Results:
 
 
 def evening(matrix: Matrix) -> Iterator[Record]:
-    """The records, in the order of time."""
+    """Yield the records, in the order of time."""
     chance = random.Random(7)
     todo = [(one, number < one.failed) for one in PLANTED for number in range(one.runs)]
     chance.shuffle(todo)

@@ -1,4 +1,4 @@
-"""A results folder of synthetic runs: on a host with two GPUs that there is not, and on one without."""
+"""Write a results folder of synthetic runs: on a host with two GPUs that does not exist, and on hosts without a GPU."""
 
 import json
 import random
@@ -43,7 +43,7 @@ EXPLANATION = Explanation(
 
 @dataclass(frozen=True)
 class Kind:
-    """Outcomes of the runs of a cell: the share that completes, and the diagnosis of the others."""
+    """How the runs of a cell end: the share that completes, and the diagnosis of the others."""
 
     stack: str
     preset: str
@@ -65,7 +65,7 @@ KINDS = (
 
 
 def cpu_host(number: int = 0) -> HostFacts:
-    """A host without a GPU."""
+    """Return a host without a GPU."""
     return HostFacts(
         fingerprint=f"{number:016x}",
         kind=f"c{number:015x}",
@@ -82,13 +82,13 @@ def cpu_host(number: int = 0) -> HostFacts:
 
 
 def gpu_host() -> HostFacts:
-    """A host with two GPUs."""
+    """Return a host with two GPUs."""
     changes = {"fingerprint": "f" * 16, "kind": "9" * 16, "machine": "e" * 16, "gpus": (a_gpu(0), a_gpu(1))}
     return cpu_host().model_copy(update={**changes, "driver": "6.12.12"})
 
 
 def every_kind(matrix: Matrix) -> tuple[Kind, ...]:
-    """A kind for every cell that can be run."""
+    """Return a kind for every cell that can be run."""
     cells = [cell for cell in matrix.cells.values() if not cell.excluded and cell.stack.torch]
     return tuple(Kind(cell.stack.name, cell.preset.name, 0.9) for cell in cells)
 
@@ -96,7 +96,7 @@ def every_kind(matrix: Matrix) -> tuple[Kind, ...]:
 def write_runs(
     folder: Path, matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS, progress_lines: int = 40
 ) -> Results:
-    """Return runs of every kind in turn, with injected faults and imported runs among them; their logs are hostile."""
+    """Write runs of every kind in turn, with injected faults, imported runs and hostile logs; return their results."""
     results = Results(folder)
     for number, record in enumerate(synthetic_records(matrix, count, kinds)):
         run = results.run_folder(record.intent.run_id)
@@ -110,7 +110,7 @@ def write_runs(
 
 
 def synthetic_records(matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Record]:
-    """The records alone."""
+    """Yield the records of the runs."""
     chance = random.Random(1)
     for number in range(count):
         kind = kinds[number % len(kinds)]
@@ -119,7 +119,7 @@ def synthetic_records(matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS)
 
 
 def record_of(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, completed: bool) -> Record:
-    """The record of one run of a kind."""
+    """Return the record of one run of a kind."""
     workload, stack = matrix.workloads[workload_name], matrix.stacks[kind.stack]
     on_gpu = stack.accelerator == "rocm"
     host = gpu_host() if on_gpu else cpu_host(number % 2)
@@ -202,7 +202,7 @@ def _result(intent: Intent) -> dict[str, Any]:
 
 
 def progress_lines_of(record: Record, lines: int) -> Iterator[str]:
-    """The lines of progress of a run, evenly over its time."""
+    """Yield the lines of progress of a run, spread evenly over its time."""
     phases = ["import", "init", "data", "features", "first-step"]
     phases += ["step"] * (lines - len(phases) - 2) + ["validate", "teardown"]
     for number, phase in enumerate(phases[:lines]):

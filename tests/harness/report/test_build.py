@@ -78,7 +78,7 @@ def test_the_grid_never_pools_what_may_not_be_counted_together(
 def test_groups_of_one_workload_say_what_their_runs_had_otherwise(make_record: Make, report_of: ReportOf) -> None:
     options = make_record().intent.options
     long, short = ({"options": {**options, "lookback": number}, "family": f"{number}" * 32} for number in (60, 30))
-    # No option tells this one from the first.
+    # No option distinguishes the workload of this run from the first, so the hash of its family does.
     alike = {**long, "family": "e" * 64}
     records = [make_record(f"r{n}", started=1e9 + n, **made) for n, made in enumerate((long, short, alike))]
     works = {group.work.partition(" on merged.csv ")[2] for group in report_of(records).groups}
@@ -317,7 +317,7 @@ def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     rows = [Row.of(record) for record in synthetic_records(matrix, 10 * len(KINDS))]
     places = {(*key_of(row), row.cell) for row in rows}
     asked: list[str] = []
-    # And room for the newest run with each of two diagnoses, which the answers name.
+    # There is also room for the newest run with each of two diagnoses, because the answers name those runs.
     monkeypatch.setattr(build, "IN_FULL", len(places) + 2)
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
     build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)

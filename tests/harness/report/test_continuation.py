@@ -25,7 +25,7 @@ CONTINUES = LastAnswer(next_command=Command(command="matrix run --budget 8h", wh
 
 
 def killed(results: Results, machine: str, command: str = RUN, training: str | None = None) -> None:
-    """Leave what a command leaves whose process is gone."""
+    """Write what a killed command leaves: the note of a process that no longer exists."""
     with noted_under_way(results, machine, command, training) as note:
         told = json.loads(note.file.read_text(encoding="utf-8"))
     told["process"]["boot"] = "an earlier one"
@@ -45,7 +45,7 @@ def test_a_command_at_work_is_watched_before_one_that_was_killed_is_continued(tm
     assert following(results, []) == RUN
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with other, noted_under_way(results, "mine", "matrix train", "mine") as note:
-        # This process writes a report of its own.
+        # The command at work is this process, which writes the report, so there is nothing else to watch.
         assert following(results, []) == RUN
         told = json.loads(note.file.read_text(encoding="utf-8"))
         told["process"] = asdict(ProcessId.of(other.pid))
@@ -68,7 +68,7 @@ def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_w
     assert following(results, [attempt, other._replace(machine="another")], LastAnswer()) == TRAIN
     assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
-    # One that was killed is so until a campaign has begun since.
+    # A killed training is continued until a campaign has begun since.
     killed(results, "mine", TRAIN, file.file.stem)
     assert following(results, [attempt, other], LastAnswer()) == TRAIN
     with noted_under_way(results, "mine", RUN):
@@ -85,5 +85,5 @@ def test_the_report_names_what_continues_a_campaign_that_was_killed(
     write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
     killed(results, machine_of(Path("/")))
     assert built_report(results, matrix).report.answer.next.command == RUN
-    # At the end of a campaign it is what that one says.
+    # At the end of a campaign, the campaign itself says how it is continued.
     assert built_report(results, matrix, answer=CONTINUES).report.answer.next.command == "matrix run --budget 8h"

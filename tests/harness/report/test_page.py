@@ -24,7 +24,7 @@ def html(synthetic: Report) -> str:
 
 
 class Checker(HTMLParser):
-    """Collects unbalanced tags, places outside the file, handlers in attributes, and the text of scripts."""
+    """A parser that collects unclosed tags, addresses outside the file, handlers in attributes, and scripts."""
 
     VOID = ("meta", "link", "br", "img", "hr", "wbr", "input")
 
@@ -138,6 +138,6 @@ def test_an_answer_of_two_clauses_is_two_sentences_to_who_reads_it(synthetic: Re
     assert told["Use `x`; y is 3"] == (
         '<strong>Use <code>x</code></strong><span class="unseen">; </span><span class="rest">y is 3</span>'
     )
-    # What its style ends with a full stop has none of its own.
+    # The style adds a full stop after the first of two clauses only; a whole answer ends with its own.
     assert told["Nothing yet."] == "<strong>Nothing yet.</strong>"
     assert "#answer strong:not(:last-child)::after" in to_html(synthetic)

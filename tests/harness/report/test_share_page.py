@@ -1,4 +1,4 @@
-"""`matrix report --share`: a page that tells whose it is nowhere, and records that another host can import."""
+"""Tests of `matrix report --share`: a page that names nobody, and records that another host can import."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def shared_host(dual_host: HostFacts) -> HostFacts:
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_host: HostFacts, make_record: Callable[..., Record]
 ) -> Command:
-    """Runs `matrix report` on a folder with runs of this host, of another one, and a rehearsal."""
+    """Return a function that runs `matrix report` on runs of this host, a run of another host, and a rehearsal."""
     results = Results(tmp_path / "results")
     scrubber = Scrubber({}, {"kraken-box": HOST, "alice": "<user>"})
     for module in ("harness.report.share_page", "harness.registry.share.exports"):
@@ -69,7 +69,7 @@ def command(
 
 
 class Tags(HTMLParser):
-    """The tags of a page and the addresses that they load."""
+    """A parser that collects the tags of a page and the addresses that they load."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ def test_what_trained_elsewhere_on_synthetic_bars_is_repeated_where_the_tool_can
     intent = shared_intent(make_intent(data=data, **changes), Scrubber({}, {}))
     expected = ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process" if repeated else ""
     assert command(intent, matrix) == expected
-    # Whoever made the archive may have written any command, and any path, for others to type.
+    # Whoever made the archive could make other users type any command, or read any path.
     forged = intent.model_copy(update={"data": intent.data.model_copy(update={"path": "/etc/shadow"})})
     assert command(forged, matrix) == expected
     assert commands_by_hand(forged) == ()

@@ -15,7 +15,7 @@ MEMORY = {"rss_bytes": 10**9, "device_allocated_bytes": None, "device_reserved_b
 
 
 def write(folder: Path, lines: list[tuple[str, int, float | None]], rank: int = 0) -> None:
-    """A progress file with a line a second: phase, done and loss."""
+    """Write a progress file with a line a second; each of `lines` is the phase, the work done, and the loss."""
     told = [
         {"schema": 2, "wall": 100.0 + n, "monotonic": n, "rank": rank, "pid": 1, "phase": phase, "done": done}
         | {"total": None, "max_step_s": None, "loss": loss, "gradient_norm": None, "memory": MEMORY}

@@ -1,4 +1,4 @@
-"""Failures by the age of the run, in words and as a picture."""
+"""Tests of the section on failures by the age of the run, in words and as a picture."""
 
 import re
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def lasting(rows: list[Row], *hours: float) -> list[Row]:
 def test_without_a_failure_it_is_a_sentence(make_rows: MakeRows, reported: Reported) -> None:
     rows = lasting(make_rows("cpu-plain", 14), *[0.51] * 13, 0.5)
     (ages,) = reported(rows).failure_ages
-    # What tells two workloads of one name apart is said here, too.
+    # The sentence also says what distinguishes two workloads of one name.
     verdicts, ids = judge(rows, {}, Verdicts()), group_ids(rows)
     (apart,) = failure_ages(verdicts, ids, dict.fromkeys(ids.values(), "quick (--lookback 46)"), 0.95)
     assert "(cpu, workload quick (--lookback 46), process)" in apart.said
@@ -61,7 +61,7 @@ def test_failures_are_reported_by_their_ages_with_a_curve(make_rows: MakeRows, r
     assert ages.low == tuple(round(point.low, 4) for point in points)
     page = to_html(report)
     assert '<h2 id="ages">' in page
-    # One of eight fails at a quarter of the width; the picture is 120 high.
+    # The first of eight runs fails at a quarter of the width; the picture is 120 high.
     assert re.search(r'<polyline points="0\.0,0\.0 80\.0,0\.0 80\.0,15\.0 240\.0,15\.0 240\.0,30\.0 ', page)
     assert "## Failures by age of the run" in to_markdown(report)
 

@@ -128,7 +128,7 @@ def test_jax_is_never_what_to_train_with(
 def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
     answer: Callable[..., Answer], make_rows: MakeRows
 ) -> None:
-    """Neither the sentence nor the place of the cell in the grid; that it failed is said."""
+    """The sentence and the cell's place in the grid stay the same, but the failure is reported."""
     rows = make_rows("cpu-plain", 2) + make_rows("cpu-no-sdma", 1)
     typo = make_rows("cpu-plain", 0, 3, "app-error", program=OWN, workload="app-mine", family="mine")
     long = make_rows("cpu-no-sdma", 9, program=OWN, workload="app-long", family="long")
@@ -324,7 +324,7 @@ def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
 
 
 class TestOfTheNamedCell:
-    """What a campaign concludes is followed by what its cell ran as, and what a training in it can expect."""
+    """After the conclusion of a campaign, the answer says how its cell ran and what a training in it can expect."""
 
     SENTENCE = f"{STACK}-no-p2p is good."
 
@@ -350,7 +350,7 @@ class TestOfTheNamedCell:
 
     def test_of_another_cell_nothing_is_said(self, said: Callable[..., str]) -> None:
         assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == self.SENTENCE
-        # Nor of a program of the user's own: what it can expect the runs of this project's training do not tell.
+        # Runs of this project's app do not tell what a program of the user's can expect.
         assert said(of_program=True) == self.SENTENCE
 
     def test_the_page_for_users_shows_it_so(self, said: Callable[..., str], matrix: Matrix, on_gpus: MakeRows) -> None:

@@ -24,7 +24,7 @@ HELD, DIFFERS = a_row("mlp", "held"), a_row("sdpa", "differs", detail="0.1 apart
 
 @pytest.fixture
 def code_of(tmp_path: Path) -> Callable[..., CodeEvidence]:
-    """The section on files with these contents."""
+    """Return a function that makes the section from files with these contents."""
 
     def make(*contents: object) -> CodeEvidence:
         for number, content in enumerate(contents):

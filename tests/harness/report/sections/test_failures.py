@@ -53,7 +53,7 @@ def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeR
 def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
     make_rows: MakeRows, earlier: str, said: str
 ) -> None:
-    """Other numbers are no other way."""
+    """Details that only differ in their numbers count as the same way."""
     rows = [row._replace(detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
     rows += [row._replace(detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
     verdicts = judge(rows, {}, Verdicts())

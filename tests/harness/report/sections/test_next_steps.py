@@ -100,9 +100,9 @@ def test_before_enough_is_shown_one_may_train_all_the_same(
     may: bool,
     other: bool,
 ) -> None:
-    """What is good already is trained in by `what_next`, and `matrix train` takes no interpreter of the user's own.
+    """A good cell is left to `what_next`, and `matrix train` cannot use an interpreter of the user's own.
 
-    `other`: bars of the user's are known from another run alone.
+    `other`: only another run than those of the best cell knows the user's bars.
     """
     rows = make_rows(cell, runs, **OWN)
     best = most_useful(judge(rows, {}, Verdicts()))
@@ -150,7 +150,7 @@ def test_the_page_says_what_the_next_command_takes(make_rows: MakeRows, matrix: 
 def test_next_asks_for_what_promotion_of_the_best_of_many_asks_for(
     make_rows: MakeRows, matrix: Matrix, commands: Commands
 ) -> None:
-    """Also of what is known-good, had it been tried alone."""
+    """This also holds for a cell with enough runs to be known-good if it had been tried alone."""
     tried = [*OF_MANY, "cpu-plain"]
     for runs in (20, 40):
         rows = [
@@ -168,7 +168,7 @@ def test_next_asks_for_what_promotion_of_the_best_of_many_asks_for(
             f"runs this cell until it is known-good: if nothing fails, after {missing.in_words} "
             f"(the best of {len(tried)} that were tried is held to more)"
         )
-        # Alone: 33.
+        # Alone, it would have to show 33 starts.
         assert missing.starts > 33 - runs
 
 
@@ -183,7 +183,7 @@ def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
     synthetic = {"data": {"path": "/cache/synthetic-100-7-abcdef012345.csv", "sha256": "a" * 64}}
     (command,) = commands(make_rows("cpu-plain", 40, **synthetic), **synthetic)
     assert shlex.split(command)[5:9] == ["train", "--data", "merged.csv", "--output"]
-    # No option of `matrix train` names an interpreter of the user's own.
+    # `matrix train` has no option to name an interpreter of the user's own.
     assert commands(make_rows("host-plain", 40, **OWN), **OWN) == [f"{PLACE} status host-plain"]
 
 
@@ -242,7 +242,7 @@ def test_what_stages_changed_is_kept_or_left_to_them(
     two: dict[str, Any] = {
         **OWN, "options": changed, "workload": "standard", "host": dual_host, "device": "cuda", "gpus": (0, 1)
     }  # fmt: skip
-    # No option of `matrix run` asks for ddp.
+    # `matrix run` has no option to ask for ddp.
     assert commands(make_rows("cpu-plain", 2, **two), **two) == [f"{PLACE} run {ASKED}"]
     (train,) = commands(make_rows("cpu-plain", 16, **two), **two)
     assert train == (
@@ -251,7 +251,7 @@ def test_what_stages_changed_is_kept_or_left_to_them(
     )
     failed = make_rows("cpu-plain", 0, 2, **two)
     assert commands(failed, explained=True, **two) == [f"{PLACE} explain {failed[-1].run_id}"]
-    # A remedy may do without the change of the workload that did not help.
+    # A preset that an explanation suggests may work without the change of the workload, which did not help.
     alone: dict[str, Any] = {**OWN, "options": {**OWN["options"], "vpoc_path": "cpu"}, "workload": "standard"}
     failed = make_rows("cpu-plain", 0, 2, **alone)
     assert commands(failed, explained=True, **alone) == [

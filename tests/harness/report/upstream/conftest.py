@@ -1,4 +1,4 @@
-"""A run on two GPUs whose logs are full of what must not be posted."""
+"""Fixtures of a run on two GPUs whose logs are full of what must not be posted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +24,14 @@ PRIVATE = {
     "serial": "GPU-5f3a9c0d1e2b4a6f",
 }
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
-# What GitHub would make a link of, in a comment of whoever posts it.
+# Texts from which GitHub would make links and notifications in a posted comment.
 MENTIONS = "@bob, &#64;bob, ROCm/ROCm#1, gh-2, https://github.com/ROCm/ROCm/issues/3, www.github.com/4"
 STACK = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "torch": "2.9.1"}
 
 
 @pytest.fixture
 def keep_failure(tmp_path: Path, make_record: Callable[..., Record], dual_host: HostFacts) -> Callable[..., Record]:
-    """Writes a run that failed as a run leaves one; keywords replace fields of its intent."""
+    """Return a function that writes a failed run as a real run would; keywords replace fields of its intent."""
     results = Results(tmp_path / "results")
 
     def keep(run_id: str = "r1", log: str = ILLEGAL, **changes: Any) -> Record:

@@ -1,4 +1,4 @@
-"""`matrix report-bug`: what is in an issue, and what never is."""
+"""Tests of `matrix report-bug`: what an issue contains, and what it never does."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ SCRUBBER = Scrubber(
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dual_host: HostFacts) -> Command:
-    """Runs the command on the host of the tests; what the user can fix comes out as the exception."""
+    """Return a function that runs the command on the tests' host; it raises errors that the user can fix."""
     monkeypatch.setattr("harness.cli.report_bug.host_of", lambda *_: dual_host)
     monkeypatch.setattr("harness.cli.report_bug.read_scrubber", lambda *_: SCRUBBER)
 

@@ -1,4 +1,4 @@
-"""What is posted of a run has no keys in it."""
+"""Tests that no keys are posted with a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The scripts of bug reports: short, of torch alone, and they run to their end."""
+"""Tests of the scripts in bug reports: they are short, use torch alone, and run to their end."""
 
 import ast
 import subprocess
@@ -51,7 +51,7 @@ def test_what_the_kernel_says_of_a_gpu_has_a_script_and_a_reset_a_component() ->
 def test_a_script_runs_to_its_end_on_a_cpu(class_: str, tmp_path: Path) -> None:
     script = reproducer(class_)
     assert script
-    # Half precision, which is another one on a GPU, takes many CPUs a minute.
+    # On a CPU the scripts use bfloat16 in place of the GPU's float16, which takes many CPUs a minute.
     (tmp_path / "script.py").write_text(script.replace("else torch.bfloat16", "else torch.float32"), encoding="utf-8")
     done = subprocess.run(
         [PYTHON, "-I", "script.py"],
