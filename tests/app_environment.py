@@ -1,8 +1,9 @@
-"""Makes the environment that the app's tests run in: the test tools, and the app as it is in the checkout.
+"""Make the environment that the app's tests run in: the test tools, and the app as it is in the checkout.
 
-With no argument `.cache/envs/cpu-test`, the cpu stack as locked; with `jax` `.cache/envs/jax-test`, the same and JAX.
-With a version of torch `.cache/envs/torch-<version>`, for a CPU: PyTorch's own index has the small build, PyPI one with
-CUDA's libraries, which needs no GPU, either.
+With no argument: `.cache/envs/cpu-test`, the cpu stack as locked.
+With `jax`: `.cache/envs/jax-test`, the same stack with JAX.
+With a version of torch: `.cache/envs/torch-<version>`, a torch that runs on a CPU. PyTorch's own index has a small
+build of it; PyPI has a build with CUDA's libraries, which needs no GPU either.
 """
 
 import sys
@@ -28,15 +29,15 @@ from harness.matrix.wheels import missing_wheel
 TESTS = Path(__file__).parent / "app"
 TOOLS = TESTS / "requirements.in"
 DEPENDENCIES = APP / "pyproject.toml"
-# What the committed locks were resolved for.
+# The Python that the committed locks were resolved for.
 LOCKED_PYTHON = "3.11"
 JAX_STACK = "cpu-jax0.10.0"
-# Runs uv with options that say where wheels come from.
+# A function that runs uv with options that say where wheels come from.
 Run = Callable[..., object]
 
 
 def main() -> None:
-    """Make the environment; the one argument there can be is `jax`, or the version of torch."""
+    """Make the environment; the only possible argument is `jax` or a version of torch."""
     stacks = load_matrix(CHECKOUT / "matrix.yaml").stacks
     stack = stacks["cpu"]
     try:
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def make(folder: Path, stack: Stack, install: Callable[[str, Path], None]) -> None:
-    """An environment in `folder`, with what `install` puts there and the app, editable."""
+    """Create an environment in `folder` with what `install` installs, and with the app, editable."""
     version, base = ensure_python(stack, say)
     uv("venv", "--quiet", "--clear", "--python", base, folder)
     python = folder / "bin" / "python"
@@ -66,12 +67,12 @@ def make(folder: Path, stack: Stack, install: Callable[[str, Path], None]) -> No
 
 
 def install_stack(stack: Stack, version: str, python: Path) -> None:
-    """The stack and the test tools, as locked."""
+    """Install the stack and the test tools, as locked."""
     environment.install_stack(stack, version, python, TOOLS.with_suffix(".txt"), notify=say)
 
 
 def install_with_jax(stack: Stack, jax: Stack, version: str, python: Path) -> None:
-    """The same, and of JAX's stack what the other one lacks, as locked."""
+    """Install the stack, the test tools and the packages that only JAX's stack has, as locked."""
     install_stack(stack, version, python)
     there = {entry.name for entry in read_lock(lock_file(stack))}
     wanted = CACHE / "locks" / f"{jax.name}-alone.txt"
@@ -81,7 +82,7 @@ def install_with_jax(stack: Stack, jax: Stack, version: str, python: Path) -> No
 
 
 def install_torch(stack: Stack, torch: str, version: str, python: Path) -> None:
-    """A torch for a CPU with what the app and its tests need, from PyTorch's index, else from PyPI."""
+    """Install a torch that runs on a CPU and what the app and its tests need, from PyTorch's index, else from PyPI."""
     folders = [option for folder in wheel_folders() for option in ("--find-links", folder)]
 
     def from_pypi(*arguments: str | Path) -> None:
@@ -100,14 +101,14 @@ def install_torch(stack: Stack, torch: str, version: str, python: Path) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line now."""
+    """Print a line and flush it."""
     print(text, flush=True)
 
 
 def lock_of(build: str, python: str, run: Run) -> Path:
-    """The hash lock of a build of torch: the committed one, or one resolved on this host from the same pins.
+    """Return the hash lock of a build of torch: the committed lock, or one that this host resolves from the same pins.
 
-    The committed lock of PyPI's build decides the versions of everything else, so that both builds are tried alike.
+    The committed lock of PyPI's build also fixes all other versions, so that both builds are tried alike.
     """
     committed = TESTS / "locks" / f"torch-{build}.txt"
     if committed.is_file() and python == LOCKED_PYTHON:
@@ -130,7 +131,7 @@ def lock_of(build: str, python: str, run: Run) -> Path:
 
 
 def numpy_of(build: str) -> str:
-    """The numpy for a torch: torch up to 2.2 was compiled against numpy 1, which the app supports from 1.26 on."""
+    """Return the numpy for a torch: up to 2.2 it was compiled against numpy 1, which the app supports from 1.26 on."""
     return "numpy==1.26.4" if Version(build).release[:2] <= (2, 2) else "numpy"
 
 

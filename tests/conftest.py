@@ -1,4 +1,4 @@
-"""Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on synthetic data."""
+"""Set up every test run: Hypothesis, threads and signals; report at its end which tests had real market data."""
 
 import os
 import signal
@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that stalls is no finding. With LONG=1, as in `make test-all`, four times as much is tried.
+# No deadline, because a machine that stalls is not a bug. With LONG=1, as in `make test-all`, four times as many.
 EXAMPLES = 100 if os.environ.get("LONG") else 25
 settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
 )
 settings.load_profile("unhurried")
 
-# Where several programs share the cores, threads of torch that wait busily use more processor than the work itself.
-# Read when torch is imported.
+# Several test programs share the cores, and threads of torch that wait busily would slow the others down.
+# torch reads this variable when it is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# A shell without job control starts what it puts in the background with Ctrl-C ignored, and children inherit that.
+# A shell without job control starts background programs with Ctrl-C ignored, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# So does `nohup` with the closing of a terminal.
+# `nohup` does the same with SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# What `make test WORKERS=2` was given is not for the `make` that a test runs.
+# Options of `make test WORKERS=2` must not reach a `make` that a test runs.
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(name, None)
 

@@ -43,7 +43,7 @@ def coarse_csv(sessions: int, minutes: int, seed: int = 7) -> str:
 
 @pytest.fixture(scope="session")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """26 synthetic sessions of 10-minute bars."""
+    """Return a merged file of 26 synthetic sessions of 10-minute bars."""
     path = tmp_path_factory.mktemp("data") / "merged.csv"
     path.write_text(coarse_csv(26, 10))
     return path
@@ -51,7 +51,7 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def other_merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with another seed."""
+    """Return a file like `merged`, generated with another seed."""
     path = tmp_path_factory.mktemp("data") / "other.csv"
     path.write_text(coarse_csv(26, 10, seed=8))
     return path
@@ -59,7 +59,7 @@ def other_merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def summer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """26 synthetic sessions of 10-minute bars around 11 June 2018 (a roll), 3 July (a half day) and 4 July (none)."""
+    """Return 26 synthetic sessions of 10-minute bars around 11 June 2018 (roll), 3 July (half day), 4 July (none)."""
     path = tmp_path_factory.mktemp("data") / "summer.csv"
     header, *lines = coarse_csv(131, 10).splitlines(keepends=True)
     path.write_text(header + "".join(lines[105 * 138 :]))
@@ -68,10 +68,10 @@ def summer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def options(merged: Path):
-    """Options of a run of a few steps in this process; keyword arguments replace some."""
+    """Return a function that makes the options of a short training in this process; keyword arguments replace some."""
 
     def make(**chosen):
-        # Few tests train.
+        # Imported here because only few tests train.
         from vpoc.commands.train import train_command  # noqa: PLC0415
         from vpoc.training.train_options import TrainOptions  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ def real_data() -> Callable[[str], Path]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` run where torch sees one, whoever made it."""
+    """Skip the tests marked `gpu` where torch sees no GPU, of whichever vendor."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

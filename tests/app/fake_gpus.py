@@ -1,4 +1,4 @@
-"""A host with AMD GPUs as a tree of files, as amdgpu and the kernel lay it out."""
+"""A stand-in for a host with AMD GPUs: a tree of files laid out as amdgpu and the kernel do it."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ TOTAL = 20464 << 20
 
 
 class FakeHost:
-    """`root` stands for `/`."""
+    """A host with AMD GPUs below the folder `root`, which stands for `/`."""
 
     def __init__(self, root: Path, pids: str = HOST_PIDS) -> None:
         self.root = root
@@ -24,7 +24,7 @@ class FakeHost:
         return file
 
     def card(self, index: int, address: str, used: int, total: int = TOTAL, *, node: bool = True) -> None:
-        """Card `index`; its render node is 128 + index, its id in KFD 1000 + index."""
+        """Add card `index`; its render node is 128 + index, and its id in KFD is 1000 + index."""
         device = f"sys/devices/pci0000:00/{address}"
         self.write(f"{device}/mem_info_vram_used", f"{used}\n")
         self.write(f"{device}/mem_info_vram_total", f"{total}\n")

@@ -1,4 +1,4 @@
-"""`vpoc` in real processes that are forked from one which has already imported what a training imports."""
+"""Run `vpoc` in real processes, forked from one process that has already imported what a training needs."""
 
 import faulthandler
 import functools
@@ -16,7 +16,7 @@ Prepare = Callable[[], object]
 IMPORTED = [
     "vpoc.commands.train",
     "vpoc.training.run",
-    # What these import late: torch's optimizer with the first step, the strategies with the first model, the curves.
+    # Imported late in a training: torch's optimizer at the first step, strategies with the first model, the curves.
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
@@ -27,7 +27,7 @@ IMPORTED = [
 
 @functools.cache
 def _server() -> ForkServerContext:
-    """Return the context of the fork server, which has imported matplotlib as the app does: without a user's files."""
+    """Return the fork server's context; the server has imported matplotlib as the app does, without a user's files."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
@@ -46,7 +46,7 @@ def _nothing() -> None:
 def start(
     words: list[object], log: Path, variables: Mapping[str, str] | None = None, prepare: Prepare | None = None
 ) -> ForkServerProcess:
-    """Run the command line `words`; what it prints goes to `log`. `prepare` is called in the process before."""
+    """Run the command line `words` with its output in `log`; `prepare` is called first, in the new process."""
     process = _server().Process(target=_main, args=(words, log, variables or {}, prepare))
     process.start()
     return process
@@ -60,7 +60,7 @@ def _main(words: list[object], log: Path, variables: Mapping[str, str], prepare:
     faulthandler.enable(sys.__stderr__)
     from vpoc.cli import run  # noqa: PLC0415
 
-    # As in a process that was started alone, on Linux up to Python 3.13.
+    # The default start method of Linux up to Python 3.13, which a process started without the fork server would have.
     multiprocessing.set_start_method("fork", force=True)
     if prepare is not None:
         prepare()

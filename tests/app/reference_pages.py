@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that come from the app's tables: `make docs`. A test compares them."""
+"""Write the pages of docs/reference that come from the app's tables, for `make docs`; a test compares them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parquet files that know their own SHA-256: written as they are made, whole or not at all."""
+"""Tests of Parquet files that contain their own SHA-256 and are written either as a whole or not at all."""
 
 import hashlib
 import resource
@@ -22,7 +22,7 @@ def frame():
 
 @contextmanager
 def no_file_larger_than(size):
-    """What is written beyond fails, as on a full disk."""
+    """Make every write beyond `size` bytes of a file fail, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -66,7 +66,7 @@ def test_another_file_is_refused(frame):
 
 
 def test_a_file_that_was_cut_or_has_another_byte_is_refused_whichever_it_is(tmp_path, frame):
-    """Before it is read: what reads parquet may do anything with a damaged file."""
+    """Damage must be found before the file is parsed, because a Parquet reader may do anything with a damaged file."""
     write_checksummed(tmp_path / "a.parquet", frame[:10, :3], "key", {"symbols": ["ESH4"]})
     content = (tmp_path / "a.parquet").read_bytes()
     for place in range(len(content)):

@@ -28,7 +28,7 @@ SMALL = ["--lookback", "20", "--target", "prior_vpoc_touched", "--loader-workers
 
 
 def vpoc(capsys, *arguments):
-    """Run the command line in this process: exit status, stdout, stderr."""
+    """Run the command line in this process and return the exit status, stdout and stderr."""
     code = run([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -78,7 +78,7 @@ def test_the_version_says_what_computes_profiles(capsys, monkeypatch, library, o
     ],
 )
 def test_options_that_were_renamed_keep_their_old_names_unshown(capsys, arguments, old, new):
-    """The old name is the new option: what is wrong with its value is said of the new one."""
+    """The old name is an alias, and an error about its value names the new option."""
     code, _, err = vpoc(capsys, *arguments, old, "1")
     assert (code, new in err, f"No such option: {old}" in err) == (2, True, False)
     assert old not in vpoc(capsys, arguments[0], "--help")[1]
@@ -194,7 +194,7 @@ def test_every_option_of_the_features_is_passed_on(capsys, summer, tmp_path):
     found = read_features(output)
     assert found.options == options
     assert found.frame.equals(wanted.frame)
-    # Of 26, the last has no next open, and of 5 the most recent 4 are used.
+    # Of 26 sessions the last has no next open; of the 5 after the lookback, the most recent 4 are used.
     assert out == f"{output}: 4 rows per session of 4 of 26 sessions (20 lookback, 1 without next open)\n"
 
 
@@ -247,7 +247,7 @@ def test_features_that_are_there_already_stay_as_they_are(capsys, merged, other_
 
 @pytest.mark.slow
 def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
-    """Also through a pipe, and where the pipe is gone or the disk full, its status says so."""
+    """All output arrives through a pipe, and the exit status reports a failed write, such as one to a full disk."""
     command = [sys.executable, "-c", "from vpoc.cli import main; main()"]
     done = subprocess.run([*command, "probe", "--list"], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.startswith("import ")
@@ -260,7 +260,7 @@ def test_a_command_ends_at_once_after_what_it_wrote_is_out(merged, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", [True, False])
 def test_what_a_gpu_was_used_by_is_taken_apart(gpu):
-    """A hang on the way out of the GPU's libraries is to be seen."""
+    """After a GPU was used, its libraries shut down normally, so that a hang in them is seen."""
     program = f"""
 import os, sys, torch
 from vpoc.cli import main
@@ -300,7 +300,7 @@ def test_rolls_of_a_file(capsys, merged, tmp_path):
 
 
 def test_a_path_on_a_device(capsys, merged, tmp_path, monkeypatch):
-    """The answer is the CPU's; a device that is not there is refused only where it is asked."""
+    """The result equals the CPU's; a missing device is an error only if the user asks for it."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     output = tmp_path / "f.parquet"
     arguments = ["features", "--data", merged, "--output", output, "--lookback", 20]
@@ -321,12 +321,12 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
     arguments = ["--model", tmp_path / "m.pt", "--data", other_merged, "--output", tmp_path / "p.csv"]
     code, told, _ = vpoc(capsys, "predict", *arguments)
     assert code == 0
-    # Those that validate are among them: their rows may well lie outside what the others had.
+    # Validation sessions count as seen as well.
     assert told.endswith("of sessions that it was trained or validated on\n")
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     beside = ["known_at", "in_training", "close", "vpoc", "vah", "val", "probability"]
     assert (list(rows[0]), len(rows)) == (["trade_date", *beside], 5)
-    # As of the open of the next regular hours.
+    # The rows are as of the open of the next regular hours.
     assert all(row["known_at"].endswith("T14:30:00Z") and row["known_at"] > row["trade_date"] for row in rows)
     _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
     facts = json.loads(out)
@@ -334,10 +334,10 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
 
 
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
-    """Options with underscores, features by another process, a model that is checked and used."""
+    """Options are spelled with underscores, another process makes the features, and the model is checked and used."""
     features, out_dir, run_dir = tmp_path / "f.parquet", tmp_path / "out", tmp_path / "run"
     data = tmp_path / "merged.csv"
-    # All but the last session.
+    # The data without its last session.
     data.write_text("".join(merged.read_text().splitlines(keepends=True)[: 1 + 25 * 138]))
     assert vpoc(capsys, "features", "--data", data, "--output", features, "--lookback", 20)[0] == 0
     options = ["--data", data, "--features", features, *SMALL, "--batch_size", 8, "--hidden_layers", "8,4"]
@@ -373,7 +373,7 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
 
 @pytest.mark.slow
 def test_predict_takes_a_file_of_bars_with_vix_as_it_is_and_says_whose_it_is_not(capsys, merged, tmp_path):
-    """The symbol of such a file is often not in it: NQ must not be scored as ES without a word."""
+    """Such a file often lacks the symbol; a model of ES must not score NQ without a warning."""
     named, plain = tmp_path / "named.csv", tmp_path / "plain.csv"
     header, *lines = merged.read_text().splitlines()
     named.write_text("\n".join([f"{header},symbol", *(f"{line},ESH8" for line in lines)]) + "\n")
@@ -461,7 +461,7 @@ def test_no_command_writes_over_its_input(capsys, merged, tmp_path):
 
 
 def test_a_run_folder_used_again(capsys, merged, tmp_path):
-    """The old result goes at the start; progress of features and training stands in one file."""
+    """The command deletes the old result at once; features and training append to one progress file."""
     run, features = tmp_path / "run", tmp_path / "f.parquet"
     run.mkdir()
     (run / "result.json").write_text("old")
@@ -542,7 +542,7 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
         time.sleep(0.05)
     send(process.pid, signum)
     try:
-        # The pipes close only when the loader workers, which inherited them, have ended too.
+        # The pipes close only after the loader workers, which inherited them, have ended too.
         _, err = process.communicate(timeout=30)
     finally:
         if process.poll() is None:
@@ -550,13 +550,13 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
             process.communicate()
     assert process.returncode == 128 + signum
     assert err == f"vpoc: interrupted by {signal.Signals(signum).name}\n"
-    # A checkpoint, unless the loader workers were ended before the step was.
+    # There may be a checkpoint, unless the loader workers ended before the step did.
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {"merged_checkpoints"}
 
 
 @pytest.mark.slow
 def test_the_notes_command_works_from_an_empty_folder(capsys, merged, tmp_path, monkeypatch):
-    """As the notes have it, without --output; a run of the same batches in other words is the same run."""
+    """The command is the notes', without --output; other options that give the same batches give the same model."""
     data = tmp_path / "merged_es_vix_test.csv"
     data.write_text(merged.read_text().replace("ts,open", "timestamp,open"))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Importing without looking for garbage, and without an exception by Ctrl-C in the middle of it."""
+"""Tests of imports without garbage collection, which Ctrl-C does not interrupt with an exception."""
 
 import gc
 import signal
@@ -30,7 +30,7 @@ def test_what_is_there_already_changes_nothing():
     ("before", "inside"),
     [
         (signal.default_int_handler, signal.SIG_DFL),
-        # What the caller ignores, as under nohup, or takes note of.
+        # Handlers that the caller set, to ignore the signal, as under nohup, or to note it.
         (signal.SIG_IGN, signal.SIG_IGN),
         (print, print),
     ],

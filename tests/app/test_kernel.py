@@ -1,4 +1,4 @@
-"""The compiled part is there, and is that of the sources."""
+"""Tests that the compiled kernel exists and was built from the current sources."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""The oracle itself, against cases worked out by hand."""
+"""Tests of the oracle itself against cases worked out by hand."""
 
 import datetime as dt
 from fractions import Fraction
@@ -19,7 +19,7 @@ def bar(low, high, close, volume, open_=None, ts=0):
 @pytest.mark.parametrize(
     ("close", "expected"),
     [
-        (10, {10: 3, 11: 3, 12: 2, 13: 2}),  # the run of left-over contracts cannot begin below the low
+        (10, {10: 3, 11: 3, 12: 2, 13: 2}),  # the run of remaining contracts cannot begin below the low
         (11, {10: 3, 11: 3, 12: 2, 13: 2}),
         (12, {10: 2, 11: 3, 12: 3, 13: 2}),
         (13, {10: 2, 11: 2, 12: 3, 13: 3}),
@@ -59,7 +59,7 @@ def test_vpoc_ties():
 
 def test_value_area():
     rows = {1: 10, 2: 20, 3: 40, 4: 15, 5: 15}
-    assert vp.value_area(rows) == (5, 3, 70)  # 30 above against 30 below, the tie goes up, and 70 of 100 are enough
+    assert vp.value_area(rows) == (5, 3, 70)  # 30 above and 30 below: a tie goes up, and 70 of 100 are enough
     assert vp.value_area(rows, "one_row") == (4, 2, 75)
     assert vp.value_area({1: 10, 2: 5, 3: 0, 4: 0, 5: 6}) == (3, 1, 15)
     assert vp.value_area({1: 10, 2: 5, 3: 0, 4: 0, 5: 7}) == (5, 1, 22)
@@ -68,7 +68,7 @@ def test_value_area():
 
 def test_developing_vpoc_and_the_age_of_its_last_move():
     bars = [bar(10, 10, 10, 1), bar(12, 12, 12, 2), bar(10, 10, 10, 1), bar(11, 11, 11, 1), bar(10, 10, 10, 1)]
-    assert vp.developing_vpocs(bars) == [10, 12, 10, 10, 10]  # 2 against 2 at equal distance: the lower
+    assert vp.developing_vpocs(bars) == [10, 12, 10, 10, 10]  # a tie of 2 at equal distance: the lower
     assert features.last_move([10, 12, 10, 10, 10]) == 2
     assert features.last_move([10]) == 0
 
@@ -100,19 +100,19 @@ def test_smoothing_is_triangular_over_nine_ticks():
 def test_nodes():
     assert vp.nodes(dict.fromkeys(range(4), 0)) == ([], [])
     assert vp.nodes({3: 1}) == ([3], [])
-    # Peaks of 50 and 25 at a distance of 20, of which the second is just half; between them a floor of zero.
+    # Peaks of 50 and 25 at a distance of 20; the second is exactly half, and a floor of zero lies between them.
     rows = {k: 10 * (k == 10) + 5 * (k == 30) for k in range(41)}
     assert vp.nodes(rows) == ([10, 30], [20])
     rows[30] = 4
     assert vp.nodes(rows) == ([10], []), "below half of the peak there is no second node, and nothing lies between"
-    # Smoothed 45 at rows 10 and 11: the lower middle. Rows 0 .. 5 are lower than their neighbour but have only one.
+    # Rows 10 and 11 are 45 after smoothing: the lower middle is taken. Rows 0 .. 5 have only one higher neighbour.
     assert vp.nodes({k: 5 * (k in (10, 11)) for k in range(20)}) == ([10], [])
 
 
 def test_thirds_moments_and_entropy():
     rows = {10: 1, 11: 2, 12: 3, 13: 4, 14: 5, 15: 6}
     assert vp.thirds(rows) == (3, 11)
-    assert vp.thirds({10: 1, 11: 2, 12: 3, 13: 4}) == (1, 4)  # 4 rows: thirds end after 1 1/3 and 2 2/3
+    assert vp.thirds({10: 1, 11: 2, 12: 3, 13: 4}) == (1, 4)  # with 4 rows, the thirds end after 1 1/3 and 2 2/3
     assert vp.thirds({10: 9}) == (0, 0)
     assert vp.mean({10: 1, 12: 3}) == Fraction(23, 2)
     assert [vp.central_moment({10: 1, 12: 3}, power) for power in (2, 3)] == [Fraction(3, 4), Fraction(-3, 4)]
@@ -134,7 +134,7 @@ def utc_text(text):
     [
         ("2025-10-31T20:59:00", "2025-10-31"),
         ("2025-11-02T23:00:00", "2025-11-03"),  # Sunday 18:00, in winter time since that morning
-        ("2025-10-26T22:00:00", "2025-10-27"),  # Sunday 18:00, in summer time
+        ("2025-10-26T22:00:00", "2025-10-27"),  # the evening before Thanksgiving
         ("2025-11-26T23:00:00", "2025-11-28"),  # the eve of Thanksgiving
         ("2025-11-27T17:00:00", "2025-11-28"),
         ("2025-11-30T23:00:00", "2025-12-01"),

@@ -40,14 +40,14 @@ def days(text):
 
 
 def bar(day, clock, low, high, volume=1000, symbol=""):
-    """A line of a merged CSV; `clock` is New York time, prices are in ticks; it opens at its low and closes high."""
+    """Return a line of a merged CSV; `clock`: New York time; prices in ticks; the bar opens at its low, closes high."""
     stamp = dt.datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=NEW_YORK).astimezone(dt.UTC)
     prices = [f"{tick * TICK:.2f}" for tick in (low, high, low, high)]
     return f"{stamp:%Y-%m-%dT%H:%M:%SZ},{','.join(prices)},{volume},15.00,{symbol}\n"
 
 
 def session(day, low, high, volume=1000, symbol="", close="16:00"):
-    """Half-hour bars of regular hours, all with the same range."""
+    """Return half-hour bars of regular hours, all with the same range."""
     minutes = range(570, int(close[:2]) * 60 + int(close[3:]), 30)
     return "".join(bar(day, f"{m // 60:02}:{m % 60:02}", low, high, volume, symbol) for m in minutes)
 
@@ -64,7 +64,7 @@ def csv(tmp_path):
 
 @pytest.fixture
 def marks(tmp_path):
-    """The marks of a picture by their identifiers."""
+    """Return a function that draws a picture and returns its marks by identifier."""
 
     def draw(path, first=None, last=None, **method):
         dates = (days(first), days(last or first)) if first else None
@@ -85,7 +85,7 @@ def heights(line):
 
 
 def rth(path, date):
-    """Ticks and volumes of the regular hours of a full day, found without the app."""
+    """Return ticks and volumes of the regular hours of a full day, computed without the app."""
     start = pl.col("ts").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_zone="UTC").dt.convert_time_zone("America/New_York")
     frame = pl.read_csv(path).filter(
         start.dt.date() == dt.date.fromisoformat(date), start.dt.time().is_between(dt.time(9, 30), dt.time(16), "left")
@@ -188,7 +188,7 @@ def test_the_night_is_drawn_from_six_to_five_and_is_in_no_profile(merged, marks)
 
 
 def test_naked_levels_end_where_a_bar_touches_them(csv, marks):
-    """The middle of each session's range is its VPOC; the second and fourth bar of the last just reach two."""
+    """The middle of a session's range is its VPOC; the second and fourth bar of the last day just touch two VPOCs."""
     path = csv(
         session("2024-03-04", 20000, 20010),
         session("2024-03-05", 20028, 20038),
@@ -341,7 +341,7 @@ def test_every_placement_and_method_can_be_chosen():
 
 @pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes_wherever_it_is_run(capsys, merged, tmp_path):
-    """Also with no home, no cache, a configuration and a backend of the user's, and warnings as errors."""
+    """The user's home, cache, configuration, backend and warnings as errors make no difference."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "config").mkdir()
@@ -372,7 +372,7 @@ def test_the_same_data_gives_the_same_bytes_wherever_it_is_run(capsys, merged, t
         content = here.read_bytes()
         assert content.startswith(begin)
         assert content == there.read_bytes()
-        # No version and no date.
+        # The files contain neither a version nor a date.
         assert not [word for word in (b"Matplotlib v", b"Software", b"<dc:date>", b"tIME") if word in content]
     assert sorted(file.name for file in (tmp_path / "there").iterdir()) == ["there.png", "there.svg"]
     assert list((tmp_path / "config").iterdir()) == []
@@ -528,7 +528,7 @@ def test_labels_are_spread_no_further_than_needed(wanted, gap):
     assert (np.diff(placed) >= gap - 1e-9).all()
     if len(wanted) < 2 or np.diff(sorted(wanted)).min() >= gap:
         assert places == [float(place) for place in wanted]
-    # Moving all of them does not bring them nearer to where they should be.
+    # Moving all labels together does not bring them nearer to their wanted places.
     assert np.mean(placed - np.array(wanted)[order]) == pytest.approx(0, abs=1e-9) if wanted else not places
 
 

@@ -20,7 +20,7 @@ path = Path(sys.argv[1])
 
 @contextmanager
 def running(code, path):
-    """A process of `code` that has said it is ready."""
+    """Yield a process that runs `code`, once the process has printed that it is ready."""
     words = [sys.executable, "-c", BEGIN + code, path]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -67,7 +67,7 @@ stacks.progressed()
 in_c()
 """
     with running(code, path) as process:
-        # It is ready a little before it holds the lock.
+        # The process prints `ready` shortly before it holds the lock.
         time.sleep(1)
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
@@ -79,7 +79,7 @@ in_c()
 
 @pytest.mark.parametrize(
     ("quiet", "rounds", "then", "times"),
-    # The first must not be disturbed by a machine that stalls for a second.
+    # The first case has a long limit, because a busy machine may stall for a second.
     [(2, 80, "stacks.progressed(); time.sleep(0.05)", 0), (0.4, 25, "time.sleep(0.05)", 2)],
 )
 def test_stacks_come_when_progress_does_not(tmp_path, quiet, rounds, then, times):
@@ -104,7 +104,7 @@ print(path.read_text().count("No progress for {quiet} s"), flush=True)
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_to_write_them_ends_no_process_whose_stacks_change(tmp_path, asked):
-    """Where they are read while they change, this dies of SIGSEGV within seconds."""
+    """If stacks were read while they change, the process would die of SIGSEGV within seconds."""
     path = tmp_path / "stacks-0.txt"
     code = f"""
 stacks.QUIET_S = {100 if asked else 0.002}
@@ -127,7 +127,7 @@ beside.join()
 stacks.finished()
 """
     with running(code, path) as process:
-        # An interpreter that ends has no handlers any more.
+        # An interpreter that is shutting down has no handlers any more, so signals stop before.
         until = time.monotonic() + (3 if asked else 0)
         while time.monotonic() < until and process.poll() is None:
             process.send_signal(signal.SIGUSR1)
@@ -137,7 +137,7 @@ stacks.finished()
 
 
 def busy(first_call, seconds):
-    """Two threads whose stacks change all the time."""
+    """Run two threads whose stacks change all the time."""
     first_call(0)
     until = time.monotonic() + seconds
     beside = threading.Thread(target=call_down, args=(until,))
@@ -187,7 +187,7 @@ def work(first_call, ready):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_worker_writes_to_the_same_file_however_it_was_started(tmp_path, method):
-    """The signal comes before it can be answered, and waits; afterwards it is answered at once."""
+    """A signal that comes before the worker can answer waits; afterwards the worker answers at once."""
     path = tmp_path / "stacks-0.txt"
     code = f"""
 sys.path[:0] = {str(Path(__file__).parent)!r},

@@ -6,7 +6,7 @@ SCID_EPOCH = 2_209_161_600
 
 
 def scid_bytes(seconds, prices, trades, volume):
-    """Sierra Chart's records of these bars; `prices` by their names."""
+    """Return the bars as a Sierra Chart .scid file; `prices` maps open, high, low and close to their values."""
     records = np.zeros(len(seconds), dtype="<i8,<f4,<f4,<f4,<f4,<u4,<u4,<u4,<u4")
     records["f0"] = (np.asarray(seconds) + SCID_EPOCH) * 1_000_000
     for place, name in enumerate(("open", "high", "low", "close")):

@@ -1,4 +1,4 @@
-"""What people hand in by mistake: each is reported in one line that says where and what to do."""
+"""Tests of mistakes that users make with input files: each message is one line and says where and what to do."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Parsed bars that are kept: used for the very same content and nothing else, and never a wrong answer."""
+"""Tests of the cache of parsed bars: used only for exactly the same content, and never the cause of a wrong answer."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from vpoc.features.store import read_features, write_features
 
 @pytest.fixture
 def data(merged, tmp_path):
-    """Two sessions."""
+    """Return a file of two sessions."""
     path = tmp_path / "data.csv"
     path.write_text("".join(merged.read_text().splitlines(keepends=True)[: 1 + 2 * 138]))
     return path
@@ -32,7 +32,7 @@ def same(found: Bars, wanted: Bars) -> bool:
 
 
 def kept(data, place):
-    """The bars of `data`, written to `place` and read from there."""
+    """Write the bars of `data` to `place` and return what is read back from there."""
     write_bars(place, load_bars(data))
     return cached_bars(place, data, None)
 
@@ -105,7 +105,7 @@ def test_features_are_no_cache(data, merged, tmp_path):
 
 @pytest.mark.parametrize(("name", "older"), [("COLUMNS", COLUMNS[:-1]), ("__version__", "0")])
 def test_a_cache_of_another_version_is_not_used(data, tmp_path, monkeypatch, name, older):
-    """Also one of before Bars had its last column; nobody has to raise a number."""
+    """A cache from before Bars got its last column is not used either, though nobody raised a version number."""
     place = tmp_path / "c.parquet"
     with monkeypatch.context() as then:
         then.setattr(cache, name, older)

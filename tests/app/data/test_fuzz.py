@@ -1,4 +1,4 @@
-"""Damaged files: each is reported in one line, or read rightly; never a traceback, never a wrong answer."""
+"""Fuzz tests: a damaged file gives an error of one line or the right rows, never a traceback or wrong rows."""
 
 import io
 import os
@@ -28,7 +28,7 @@ ROWS = [
 FRAME = pl.DataFrame(ROWS, schema=["ts", "open", "high", "low", "close", "volume"], orient="row")
 UTC = pl.from_epoch(FRAME["ts"], "s").dt.replace_time_zone("UTC")
 NEW_YORK = UTC.dt.convert_time_zone("America/New_York")
-# Of the ends within the first lines of a file, and within the last ones.
+# Steps between the places at which files are truncated: in their first lines and in their last ones, in bytes.
 STEP, LAST = (1, 1) if os.environ.get("LONG") else (16, 5)
 SAID = {"zone": "America/New_York", "stamp_side": "start"}
 
@@ -83,7 +83,7 @@ def said(name):
 
 
 def read(path, content, name="csv"):
-    """The rows read, or None after an error in one line that names the file."""
+    """Return the rows that are read, or None after an error that is one line and names the file."""
     path.write_bytes(content)
     try:
         frame = read_vendor(path, **said(name)).frame
@@ -104,14 +104,14 @@ def test_whole_files_are_read(path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_truncated_files(path, name):
-    """An error, or the first rows as they were."""
+    """A truncated file gives an error, or a prefix of the rows."""
     content = FILES[name]
     for end in sorted(
         {
             *range(0, len(content), 11 if STEP == 1 else 97),
             *range(0, 150, STEP),
             *range(len(content) - 70, len(content), LAST),
-            # Without its newline, and with a part of its last number.
+            # Cut off: the last newline, then digits of the last number.
             *range(len(content) - 4, len(content)),
         }
     ):
@@ -125,7 +125,7 @@ def test_truncated_files(path, name):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(data=st.data())
 def test_a_byte_that_is_no_text(path, name, data):
-    """NUL and bytes of other encodings, put in or put over."""
+    """A NUL byte or a byte of another encoding is inserted or replaces a byte."""
     content = FILES[name]
     place = data.draw(st.integers(0, len(content) - 1))
     byte = data.draw(st.sampled_from([b"\0", b"\xff", b"\xe9", b"\x80"]))
@@ -134,7 +134,7 @@ def test_a_byte_that_is_no_text(path, name, data):
     if name in TEXTS:
         assert rows is None
     elif name == "lean":
-        # A zip file has checksums.
+        # Checksums of the zip file reveal most changes.
         assert rows is None or rows == ROWS
 
 
@@ -168,7 +168,7 @@ def test_any_bytes(path, content):
 )
 @given(row=st.integers(0, COUNT - 1), data=st.data())
 def test_cells_that_are_lost_or_doubled(path, row, data):
-    """A row with a cell less would otherwise have its volume taken from the column behind."""
+    """Without this error, a row that lacks a cell would take its volume from the next column."""
     name = data.draw(st.sampled_from(sorted(TEXTS)))
     lines = TEXTS[name].decode().splitlines(keepends=True)
     row += len(lines) - COUNT

@@ -1,4 +1,4 @@
-"""Reading a merged CSV fast, carefully and in blocks: the answer is one and the same."""
+"""Tests of reading a merged CSV: the fast reader, the careful one and the one in blocks give the same bars."""
 
 import dataclasses
 import threading
@@ -36,13 +36,13 @@ def assert_same(found: Bars, wanted: Bars, *, but: tuple[str, ...] = ()) -> None
 
 
 def with_symbols(path, symbol_of):
-    """The file with a column `symbol`; `symbol_of` gives that of a line's stamp."""
+    """Return the text of the file with a column `symbol`, which `symbol_of` gives for the date of each line."""
     header, *lines = path.read_text().splitlines()
     return "\n".join([f"{header},symbol", *(f"{line},{symbol_of(line[:10])}" for line in lines)]) + "\n"
 
 
 def read_both_ways(path, text, monkeypatch):
-    """The rows of `text` as they are read, and as they are read cell by cell."""
+    """Return the rows of `text` as the reader returns them, and as the careful reader does, cell by cell."""
     header, _, rows = text.partition("\n")
     head = Head(path, tuple(header.rstrip("\r").split(",")), 1)
     found = read_rows(rows.encode(), 2, rows.count("\n"), head)
@@ -119,7 +119,7 @@ GOOD = ["2024-01-02T14:30:00Z", "4000.00", "4001.00", "3999.00", "4000.25", "10"
 
 @st.composite
 def odd_text(draw):
-    """A file of a few rows, in which a cell or two are odd."""
+    """Return a file of a few rows, in which up to two cells are odd."""
     named = draw(st.booleans())
     rows = [[*GOOD, "ESH4"] if named else list(GOOD) for _ in range(draw(st.integers(1, 4)))]
     for _ in range(draw(st.integers(0, 2))):
@@ -145,7 +145,7 @@ def test_odd_cells_are_read_alike_both_ways(tmp_path_factory, text):
 
 
 def joined(blocks):
-    """The bars of all blocks, and of the last one what is of the file."""
+    """Join the bars of all blocks; facts about the whole file come from the last block."""
     columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in COLUMNS}
     return dataclasses.replace(blocks[-1], **columns)
 
@@ -184,7 +184,7 @@ def test_a_file_that_ends_within_a_session(merged, tmp_path, size, monkeypatch):
     lines = merged.read_text().splitlines(keepends=True)
     options = FeatureOptions(rows="session", as_of="open", lookback=20)
     monkeypatch.setattr(merged_csv, "BLOCK_BYTES", size)
-    # In the night, with the first bar of regular hours, and with one bar missing.
+    # The file ends at night, after the first or second bar of regular hours, or one bar before their end.
     for end in (50, 94, 95, 131) if size == 9001 else (94,):
         path.write_text("".join(lines[: 1 + 25 * 138 + end]))
         whole, streamed = build_features(load_bars(path), options), stream_features(stream_bars(path), options)
@@ -193,7 +193,7 @@ def test_a_file_that_ends_within_a_session(merged, tmp_path, size, monkeypatch):
 
 
 def test_a_session_without_its_last_bar_is_complete_in_blocks_too(merged, tmp_path, monkeypatch):
-    """38 of 39 bars and nothing after them: only at the end of the file that is a session that continues."""
+    """A session of 38 of 39 bars counts as unfinished only when it is the last thing in the file."""
     path = tmp_path / "m.csv"
     header, *lines = merged.read_text().splitlines(keepends=True)
     path.write_text(header + "".join(line for place, line in enumerate(lines) if place % 138 < 131))
@@ -285,7 +285,7 @@ def test_blank_lines_at_the_end_are_no_rows_in_blocks_either(merged, tmp_path, m
     path = tmp_path / "m.csv"
     content = merged.read_bytes()
     path.write_bytes(content + end.encode())
-    # A block that ends with the last row, one that ends in the middle of it, and any.
+    # Blocks that end with the last row, blocks that end in the middle of it, and blocks of some other size.
     for size in (len(content), len(content) - 20, 1009):
         monkeypatch.setattr(merged_csv, "BLOCK_BYTES", size)
         assert_same(joined(list(stream_bars(path))), load_bars(path), but=("rows_in_file",))
@@ -362,7 +362,7 @@ def test_a_symbol_that_is_missing_in_a_part_is_refused(merged, tmp_path, monkeyp
 
 
 def trades(tmp_path):
-    """A row per trade, many of which are like the one before."""
+    """Write a file with a row per trade, many of which equal the row before."""
     first = int(np.datetime64("2018-01-03T14:30:00", "s").astype(int))
     rows = []
     for number in range(2000):
@@ -383,7 +383,7 @@ def test_trades_that_are_alike_are_all_kept(tmp_path, monkeypatch, size):
 
 
 def test_few_prices_off_the_grid_are_rounded_in_blocks_too(merged, tmp_path, monkeypatch):
-    """3 of 3588 bars, all of one block, are less than 0.1 %."""
+    """3 of 3588 bars, all of them in one block, are less than 0.1 % of the file."""
     lines = merged.read_text().splitlines(keepends=True)
     for row in (1501, 1502, 1503):
         close = float(lines[row].split(",")[4])
@@ -422,7 +422,7 @@ def test_a_file_of_many_parts_is_loaded_and_judged_as_one(merged, tmp_path, monk
 
 
 def test_what_is_left_unread_is_not_waited_for(merged, monkeypatch):
-    """A generator may be closed by the garbage collector, in one of its own threads, which would wait for itself."""
+    """The garbage collector may close the generator in one of its own threads, which would then wait for itself."""
     release, honest, done = threading.Event(), merged_csv.read_rows, []
 
     def slow(content, line, *rest):

@@ -21,7 +21,7 @@ def bars_csv(*stamps, header="time,open,high,low,close,volume", row="100,101,99,
 
 
 def day_csv(zone, offset="", minutes=30, last=(2024, 1, 19)):
-    """Two weeks or more of 23-hour days, 18:00-17:00 New York, written in the clock of `zone`."""
+    """Return 23-hour days, 18:00-17:00 New York, in UTC, and as a CSV whose stamps are in `zone`."""
     utc = pl.datetime_range(pl.datetime(2024, 1, 8), pl.datetime(*last), f"{minutes}m", eager=True)
     new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
     open_ = utc.filter((new_york.dt.hour() != 17) & (new_york.dt.weekday() <= 5))
@@ -46,7 +46,7 @@ def rows(merged):
 def test_vix_is_known_from_1615_new_york_by_the_end_of_the_bar(files):
     stamps = ["2024-01-02T21:13:00Z", "2024-01-02T21:14:00Z", "2024-01-02T21:15:00Z", "2024-01-03T21:14:00Z"]
     merged = merge(*files(bars_csv(*stamps)))
-    # The bar that starts at 16:14 ends at 16:15, when the close of the day is out.
+    # The bar that starts at 16:14 ends at 16:15, when the day's VIX close is known.
     assert rows(merged)["vix"].to_list() == [None, "13.20", "13.20", "14.04"]
     assert merged.without_vix == 1
 
@@ -88,7 +88,7 @@ def test_another_zone_must_be_said(files):
 
 
 def test_a_zone_that_is_wrong_for_a_few_weeks_is_refused(files):
-    """A clock that is set a week late is right on more than nine days of ten."""
+    """A clock that is changed a week late is still right on more than nine days of ten."""
     utc, content = day_csv("America/New_York", last=(2024, 6, 28))
     header, *lines = content.splitlines(keepends=True)
     late = utc.is_between(pl.datetime(2024, 3, 10), pl.datetime(2024, 3, 15)).to_list()
@@ -100,7 +100,7 @@ def test_a_zone_that_is_wrong_for_a_few_weeks_is_refused(files):
 
 
 def test_two_odd_days_in_a_row_do_not_hide_the_zone(files):
-    """A holiday and the half day before it."""
+    """The two days are a holiday and the half day before it."""
     utc, content = day_csv("America/New_York", last=(2024, 3, 8))
     header, *lines = content.splitlines(keepends=True)
     hour = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York").dt.to_string("%d %H").to_list()
@@ -180,7 +180,7 @@ def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize(("form", "dates"), [("01/{:02}/{}", "day-first"), ("{:02}/01/{}", "month-first")])
 def test_a_vix_of_months_is_not_taken_for_one_of_days(files, form, dates, in_order):
-    """The first of each month of a year is also a day each of January, which only several years tell apart."""
+    """The first days of a year's months can also be read as days of January; only several years tell the two apart."""
 
     def vix(*years):
         lines = [f"{form.format(month, year)},13.{month:02}\n" for year in years for month in range(1, 13)]
@@ -198,7 +198,7 @@ def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):
     vix = "time,open,high,low,close\n1704207600,1,1,1,13.2\n1704207900,1,1,1,13.4\n1704208200,1,1,1,13.6\n"
     stamps = [f"2024-01-02T15:{minute:02}:00Z" for minute in (3, 4, 8, 9, 10)]
     merged = merge(*files(bars_csv(*stamps), vix))
-    # Five-minute bars of VIX from 15:00, 15:05 and 15:10; the bars end a minute after their stamps.
+    # The VIX file has five-minute bars from 15:00, 15:05 and 15:10; the bars to merge end a minute after their stamps.
     assert merged.vix == "intraday VIX"
     assert rows(merged)["vix"].to_list() == [None, "13.20", "13.20", "13.40", "13.40"]
 
@@ -212,7 +212,7 @@ def test_vix_bars_without_an_offset_need_a_zone(files):
 
 
 def test_a_later_vix_changes_nothing_before_it(files):
-    """The planted leak: the close of the day in the morning."""
+    """The planted leak is the VIX close of the day in a bar of the morning."""
     day = bars_csv("2024-01-03T15:00:00Z", "2024-01-03T15:01:00Z", "2024-01-03T21:15:00Z")
     before = rows(merge(*files(day)))["vix"].to_list()
     after = rows(merge(*files(day, VIX.replace("14.04", "99.00"))))["vix"].to_list()

@@ -1,4 +1,4 @@
-"""Files of bars with VIX, and stamps and numbers, as others write them."""
+"""Tests of bars with VIX, of time stamps and of numbers in the spellings that other programs write."""
 
 import io
 
@@ -33,7 +33,7 @@ def frame_of(minutes, form="%Y-%m-%d %H:%M:%S", zone=ZONE, shift="0m"):
 
 
 def notes(frame):
-    """The notes' columns."""
+    """Return the frame as a CSV with the column names of the user's notes."""
     return frame.rename({"ts": "timestamp"}).write_csv()
 
 

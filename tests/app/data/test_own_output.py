@@ -45,5 +45,5 @@ def test_synth_and_merge_leave_the_users_file_as_it_is(tmp_path, capsys):
         assert output.read_text() == "my years of bars\n"
     assert run(["synth", "--sessions", "1", "--output", str(output), "--force"]) == 0
     assert output.read_bytes() == bars.read_bytes()
-    # And again: now it is its own.
+    # This time without --force: the file now is an output of the command, which may be replaced.
     assert run(["synth", "--sessions", "2", "--output", str(output)]) == 0

@@ -42,7 +42,7 @@ def test_it_has_the_shape_of_real_sessions(tmp_path):
 
 
 def test_sessions_are_those_of_the_calendar(summer):
-    """3 July 2018 is a half day with bars to 17:00, 4 July a holiday without any."""
+    """3 July 2018 is a half day with bars until 17:00, and 4 July a holiday without bars."""
     bars = load_bars(summer)
     sessions = split_sessions(bars)
     date, minute = new_york(bars.ts)
@@ -74,5 +74,5 @@ def test_vix_is_null_until_it_is_quoted():
 
 
 def test_words_are_splitmix64_with_a_mixed_start():
-    # Reference values of splitmix64 for seed 0 (Vigna, splitmix64.c): the start mixes to 0.
+    # Reference values of splitmix64 for seed 0 (Vigna, splitmix64.c): the start state mixes to 0.
     assert words(0, 0, 2).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]

@@ -14,7 +14,7 @@ from vpoc.training.inputs.samples import Samples
 
 @pytest.fixture
 def made():
-    """Rows in which the label follows the feature `column` as strongly as `edge` says; 0: not at all."""
+    """Return a function that makes rows whose label follows the feature `column` with strength `edge` (0: none)."""
 
     def make(sessions=300, per_session=1, edge=0.0, column=30, seed=1, reach=1):
         random = np.random.default_rng(seed)
@@ -36,7 +36,7 @@ def made():
 
 @pytest.fixture
 def network():
-    """A network that is fitted in a moment, on one thread."""
+    """Return a function that makes a network which one thread fits in a moment."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
 
@@ -60,7 +60,7 @@ def network():
 
 @pytest.fixture
 def seeing():
-    """In place of the network, what is fitted by `fit` on the inputs of rows, scaled."""
+    """Return a stand-in for the network: what `fit` learns from the scaled inputs of the rows."""
 
     def make(rows, fit=fit_logistic_model):
         def by_number(numbers, labels, weights, seed):

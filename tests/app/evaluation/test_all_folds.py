@@ -15,7 +15,7 @@ def evaluated(rows, network, lengths=LENGTHS):
 
 
 def poisoned(rows, start, stop):
-    """Everything about sessions [start, stop) is another."""
+    """Return the rows with inputs, places, labels and weights changed in sessions [start, stop)."""
     inside = (rows.sessions >= start) & (rows.sessions < stop)
     return replace(
         rows,
@@ -56,7 +56,7 @@ def test_a_label_among_the_features_is_a_huge_edge(made, network):
 
 
 def memory(inputs, labels, weights, seed):
-    """Remembers every row it was fitted on."""
+    """Fit a model that remembers every row of its training exactly."""
     known = {row.tobytes(): label for row, label in zip(inputs, labels, strict=True)}
     return lambda given: np.array([0.1 + 0.8 * known.get(row.tobytes(), 0.5) for row in given])
 
@@ -81,7 +81,7 @@ def test_what_comes_after_the_training_sessions_changes_no_fitted_model(made, ne
     rows = made(sessions=260, per_session=2, edge=0.5, reach=reach)
     fold = plan(260, LENGTHS, reach).folds[1]
     tested = rows.span(fold.start, fold.stop)
-    # The rows that are asked for are what they were; their labels are not.
+    # The inputs of the tested rows stay as they are; their labels change, and so does everything after them.
     other = poisoned(rows, fold.stop, 260)
     other = other.with_labels(_turned(other, fold.train_stop, fold.stop), other.weights)
     for later in (rows, other):
@@ -114,7 +114,7 @@ def test_scores_of_a_block_depend_on_nothing_but_training_sessions_and_the_block
 
 
 def _turned(rows, start, stop):
-    """The labels, those of sessions [start, stop) the other way round."""
+    """Return the labels, inverted in sessions [start, stop)."""
     return np.where((rows.sessions >= start) & (rows.sessions < stop), 1 - rows.labels, rows.labels)
 
 

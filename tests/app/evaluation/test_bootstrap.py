@@ -20,7 +20,7 @@ def independent(random, sessions):
 
 
 def following(random, sessions):
-    """Each session's value follows that before."""
+    """Return the values of sessions, each correlated with the one before, and weights of 1."""
     noise = random.normal(size=sessions + 50)
     values = np.convolve(noise, 0.5 ** np.arange(30), "valid")[-sessions:]
     return values, np.ones(sessions)

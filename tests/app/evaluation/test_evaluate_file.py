@@ -24,7 +24,7 @@ MODELS = {"constant", "conditional", "logistic", "linear", "network"}
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory):
-    """A fair walk: 240 sessions of half-hour bars."""
+    """Return a file with a random walk without any edge: 240 sessions of half-hour bars."""
     frame = pl.read_csv(synthetic_csv(240, 7), infer_schema_length=None)
     ts = pl.col("ts").str.to_datetime("%Y-%m-%dT%H:%M:%SZ")
     parts = {"first": ("open", "vix"), "last": ("close",), "max": ("high",), "min": ("low",), "sum": ("volume",)}
@@ -76,7 +76,7 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     assert all(f"**{answer}**" in report for answer in found["verdict"]["answers"])
     assert "lowered in proportion" in report
 
-    # Once more, with features made before: the same numbers, and JSON on the terminal.
+    # Evaluate once more with features that were made before: the numbers are the same, and JSON goes to the terminal.
     features = tmp_path / "features.parquet"
     made = [
         "features",

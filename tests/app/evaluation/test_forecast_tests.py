@@ -7,7 +7,7 @@ TRIALS = 400
 
 
 def p_values(test, made, edge=0.0, **chosen):
-    """Of forecasts that follow the feature, as strongly as `edge` says, or are noise."""
+    """Return p-values of forecasts from the feature; labels follow it as strongly as `edge` says (0: noise)."""
     found = []
     for seed in range(TRIALS):
         rows = made(sessions=120, edge=edge, column=0, seed=seed, **chosen)
@@ -65,7 +65,7 @@ def test_holm(p_values, names):
 
 
 def test_a_model_that_only_has_another_level_knows_nothing(made):
-    """Where the rate drifts between training and test, a level that is off the same way would look like knowledge."""
+    """A constant offset must not pass for skill where the base rate drifts the same way after training."""
     rows = made(sessions=400, reach=0)
     rows = rows.with_labels((np.arange(400) % 100 < 60).astype(float), rows.weights)
     chance = np.repeat([0.5, 0.52], 200)

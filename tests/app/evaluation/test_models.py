@@ -60,7 +60,7 @@ def test_columns_are_scaled_by_the_rows_that_are_fitted_and_no_others():
 
 
 def test_many_coefficients_are_small_unless_there_is_much_to_tell(made):
-    """Of 54 columns one tells something: with few rows the others are not fitted to chance."""
+    """One of 54 columns carries information: with few rows, the other 53 must not be fitted to noise."""
     for sessions, least in ((100, 0.0), (5000, 0.02)):
         rows, later = (made(sessions, edge=0.5, seed=seed) for seed in (1, 2))
         predict = fit_linear(rows.inputs, rows.labels, rows.weights, 0)
@@ -98,7 +98,7 @@ def test_a_network_that_diverges_is_reported(made, network):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "attention-small"])
 def test_the_network_is_that_of_a_training_with_the_same_samples(options, merged, tmp_path, model):
-    """Weights, scaling and answers are those of `vpoc train` on the same sessions."""
+    """Weights, scaling and answers equal those of `vpoc train` on the same sessions."""
     chosen = options(model=(model,), keep="best", patience=1, batch_size=32, loop="resident", epochs=2)
     train(chosen, tmp_path, "m", Progress(None), lambda _line: None)
     loaded = load_model(tmp_path / "m.pt")

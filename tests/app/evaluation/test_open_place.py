@@ -17,7 +17,7 @@ NEW_YORK = "America/New_York"
 
 
 def days_of(path):
-    """Open, low, high, close and value area of the regular hours of each full session, in ticks, by date."""
+    """Return each full session's open, low, high, close and value area of regular hours, in ticks, by date."""
     local = pl.col("ts").str.to_datetime("%Y-%m-%dT%H:%M:%SZ", time_zone="UTC").dt.convert_time_zone(NEW_YORK)
     minute = local.dt.hour().cast(pl.Int32) * 60 + local.dt.minute()
     frame = pl.read_csv(path).with_columns(date=local.dt.date(), minute=minute)
@@ -52,7 +52,7 @@ def found_of(features):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """52 sessions of half-hour bars, with jumps between sessions so that every place occurs."""
+    """Return 52 sessions of half-hour bars with jumps between sessions, so that every place of the open occurs."""
     random = np.random.default_rng(3)
     dates = [np.datetime64("2019-01-22") + np.timedelta64(i, "D") for i in range(90)]
     dates = np.array([d for d in dates if np.is_busday(d) and str(d) not in ("2019-02-18", "2019-04-19")])[:52]

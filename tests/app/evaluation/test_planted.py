@@ -1,4 +1,4 @@
-"""A few seeds of benchmarks/planted_edges.py, which tries a hundred."""
+"""Tests of a few of the seeds that benchmarks/planted_edges.py tries a hundred of."""
 
 import sys
 from pathlib import Path

@@ -8,20 +8,20 @@ NAN, FEW = float("nan"), ", but fewer than 10 sessions show nothing"
 
 
 def told(in_training, moved, window=1):
-    """Of five session rows, all with the probability 0.8; the first sessions were seen."""
+    """Return the sentence about five session rows, all with probability 0.8; `in_training` says which the model saw."""
     frame = pl.DataFrame({"trade_date": range(20000, 20005), "next_up": moved})
     found = frame.select("trade_date", pl.Series("in_training", in_training), probability=pl.lit(0.8))
     return unseen_in_words(found[window - 1 :], frame, "next_up")
 
 
 def test_a_model_is_scored_on_what_came_in_sessions_that_it_has_not_seen():
-    # The second session is seen, the last one has no outcome yet.
+    # The model has seen the second session, and the last session has no outcome yet.
     moved = [1.0, 0.0, 1.0, 0.0, NAN]
     said = told([False, True, False, False, False], moved)
     loss, rate = -(2 * log(0.8) + log(0.2)) / 3, -(2 * log(2 / 3) + log(1 / 3)) / 3
     scored = f"log-loss {loss:.4f}; always answering their own rate, 0.667, has {rate:.4f}: no better{FEW}"
     assert said == f"on sessions that it has not seen (3, with 3 known outcomes): {scored}"
-    # The first row of all has none before it, which the window takes.
+    # With a window of two, the first row is left out because no row precedes it.
     assert "(2, with 2 known outcomes)" in told([False, True, False, False, False], moved, window=2)
 
 

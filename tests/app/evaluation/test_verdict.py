@@ -70,7 +70,7 @@ def test_no_edge_is_said_only_where_one_would_have_been_found():
     enough, few = (decide(compared(sessions), compared(126), CHANCE) for sessions in (needed, needed - 10))
     assert (enough.outcome, few.outcome) == ("no-edge", "not-enough-sessions")
     assert f"takes about {needed:,} sessions out of sample, there are {needed - 10:,}" in few.sentence
-    # With twice as many independent labels in a session, half as many sessions.
+    # With twice as many independent labels in each session, half as many sessions are enough.
     rich = replace(compared(needed // 2 + 10), labels=float(needed + 20))
     assert decide(rich, compared(126), CHANCE).outcome == "no-edge"
     assert decide(replace(rich, sessions=50, run=6), compared(126), CHANCE).outcome == "not-enough-sessions"

@@ -1,4 +1,4 @@
-"""Files without bars at night or in the evening: what needs them is missing, and all else is as it was."""
+"""Tests of files without bars at night or in the evening: only features that need those bars are missing."""
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ CLOSES = {"vix_chg", "vix_z20"}
 
 
 def cut(merged, tmp_path, first, last):
-    """The merged file with the bars alone that begin from `first` to `last`, New York."""
+    """Return a copy of the merged file with only the bars that begin from `first` to `last`, New York time."""
     frame = pl.read_csv(merged, infer_schema=False)
     stamps = frame["ts"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.replace_time_zone("UTC")
     clock = stamps.dt.convert_time_zone("America/New_York").dt.to_string("%H:%M")
@@ -59,7 +59,7 @@ NIGHT_OF_23, EVENING_OF_21 = (23, -930, 0), (21, 390, 450)
 
 
 def rows_without(merged, tmp_path, *parts):
-    """Which lines of the merged file lie in `parts`: number of a session, minutes from 09:30 on; and a copy without."""
+    """Mark the file's lines in `parts`, (session, first, stop) in minutes from 09:30, and write a copy without them."""
     bars = load_bars(merged)
     opens, inside = split_sessions(bars).open_utc, np.zeros(len(bars), dtype=np.bool_)
     for session, first, stop in parts:
@@ -123,7 +123,7 @@ def test_check_warns_of_sessions_without_bars_at_night_or_in_the_evening(merged,
         f"missing; the first is {dates[21]}",
     ]
     assert [name for name in NIGHT if name not in found[0]] == []
-    # A file may begin in the morning and end in the afternoon.
+    # A file that begins in the morning and ends in the afternoon is not warned about.
     _, path = rows_without(merged, tmp_path, (0, -930, 0), (25, 390, 450))
     assert not [warning for warning in inspect(path).warnings if "have no bars" in warning]
 

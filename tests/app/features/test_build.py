@@ -64,7 +64,7 @@ OTHERS |= {"vix": 22.0, "vix_1": 20.0, "vix_mean": 18.0, "vix_std": 2.0, "adr": 
 
 
 def one(name, **values):
-    """The feature `name` of one row; `values` replace some of the numbers above, by their names."""
+    """Return the feature `name` of one row; `values` replace some of the numbers above, by name."""
     known = {**LEVELS, **TIME, **FLOW, **NAKED, **PROFILE, **OTHERS}
     assert values.keys() <= known.keys()
     numbers = {key: np.array([value]) for key, value in (known | values).items()}
@@ -143,7 +143,7 @@ FORMULAS = {
 
 
 def test_what_is_computed_changes_with_its_schema():
-    """Files and trainings of another schema are refused: after a change of a formula it ends with another digest."""
+    """A changed formula changes the digest in the schema, so that files and trainings of the old one are refused."""
     values = [f"{name} {float(FORMULAS[name]):.9g}" for name in NAMES]
     formulas = [f"{feature.name}: {feature.formula}" for feature in FEATURES]
     assert FEATURES_SCHEMA.partition(".")[2] == digest([*values, *formulas])
@@ -155,7 +155,7 @@ def digest(lines):
 
 def test_what_snapshots_and_targets_are_computed_from_changes_with_the_number_of_the_schema(bars):
     frames = [built(bars, rows, as_of=as_of).frame.select(pl.selectors.numeric()) for rows, as_of in KINDS]
-    # Between two releases of a library they differ by far less, and in the sign of 0.
+    # Rounded, because releases of a library differ by far less than that, and in the sign of 0.
     values = [f"{one.name} {round(value, 6) + 0.0}" for frame in frames for one in frame for value in one.fill_null(-1)]
     assert (FEATURES_SCHEMA, digest(values)) == ("5.5670d39b1f16", "474a8684fdeb"), (
         "the same schema stands for other values"
@@ -175,8 +175,8 @@ MEASURED_IN = {
     "sessions": "age",
     "none": "skew kurt entropy poor_hi poor_lo",
 }
-"""The units of the numbers above; all others are in ticks."""
-# Both ends of a range of rows count; VIX is percent of a year's move.
+"""The units of the numbers above; numbers not listed are in ticks."""
+# A range of rows includes both of its ends, and the VIX is the expected move of a year in percent.
 OF_OTHER_DEGREE = {("ticks", "va_overlap"), ("ticks", "single_share"), ("points", "range_to_expected_move")}
 
 
@@ -229,13 +229,13 @@ def test_codes_and_zero_denominators():
     ],
 )
 def test_the_value_area_against_the_one_before(va, relation, overlap):
-    """That one is 88..108."""
+    """The value area before is 88..108."""
     assert one("va_relation", val=va[0], vah=va[1]) == relation
     assert one("va_overlap", val=va[0], vah=va[1]) == pytest.approx(overlap)
 
 
 LATER_BY_17 = {"comp5_dist", "comp20_dist", "on_vol_share", "adr20", "naked_up", "naked_dn", "vix_z20"}
-"""Features for which a session counts as one of the sessions before, once it is over, or its evening counts."""
+"""Features that count a session as a previous one once it is over, or that also depend on its evening."""
 
 
 def test_the_last_bar_of_a_session_has_the_levels_of_the_session(bars):
@@ -282,7 +282,7 @@ def test_incomplete_sessions_are_left_out_and_counted(bars):
 
 
 def without(bars, session):
-    """The bars without most of the regular hours of `session`."""
+    """Return the bars without most of the regular hours of `session`."""
     sessions = split_sessions(bars)
     rows = np.ones(len(bars), bool)
     rows[sessions.start[session] + 5 : sessions.stop[session]] = False
@@ -304,7 +304,7 @@ def test_what_comes_after_a_gap_is_not_next(bars, as_of):
 def test_a_row_with_a_missing_session_among_the_five_before_it_is_left_out_and_counted(bars, rows):
     found = built(without(bars, 17), rows, fewest=1)
     dates = split_sessions(bars).date
-    # Session 18 is the first after the gap, 23 the first with five before it; the lookback ends with session 20.
+    # Session 18 is the first after the gap, and session 23 the first with five sessions before it since the gap.
     assert found.frame["trade_date"].unique().sort().to_physical().to_list() == dates[23:].tolist()
     counted = found.left_out["incomplete"], found.left_out["after_gap"], found.sessions_used
     assert counted == (1, 2, 3)
@@ -325,7 +325,7 @@ def test_a_row_with_a_roll_among_the_five_before_it_is_left_out_and_counted(bars
 
 
 def test_nothing_is_compared_across_a_roll(bars, tmp_path):
-    """Two contracts: the one before the roll is 400 points dearer."""
+    """In a file of two contracts, prices before the roll are 400 points higher."""
     sessions = split_sessions(bars)
     cut = int(sessions.first[15])
     dearer = {
@@ -364,10 +364,10 @@ def test_gaps_that_leave_too_little_are_said(bars):
 def test_too_few_sessions_say_how_many_are_needed(bars):
     with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--lookback"):
         build_features(bars, FeatureOptions(rows="bar", lookback=60))
-    # Of a model, which refuses a shorter one.
+    # A model has fixed its lookback, so the message does not suggest a shorter one.
     with pytest.raises(UserError, match=r"61 complete sessions are needed .* has 26; give more data, .* older.csv`\)$"):
         build_features(bars, FeatureOptions(rows="bar", lookback=60), fewest=1)
-    # With the shortest lookback there are too few as well.
+    # With 6 sessions, even the shortest lookback leaves too few.
     with pytest.raises(UserError, match=r"\(20 for lookback, 3 to use\), the file has 6; .* older.csv`\)$"):
         built(bars.take(np.arange(len(bars)) < split_sessions(bars).stop[5]), "bar")
     with pytest.raises(UserError, match=r"0.2 of 6 sessions leaves 1; give at least 0.5"):
@@ -395,7 +395,7 @@ def test_the_last_row_as_of_the_open_needs_one_bar_of_the_next_session(bars):
 
 
 def test_session_rows_need_one_session_more(bars):
-    """The last one has no label."""
+    """The last session has no label."""
     sessions = split_sessions(bars)
     fewer = bars.take(np.arange(len(bars)) < sessions.stop[22])
     assert built(fewer, "bar").sessions_used == 3
@@ -414,7 +414,7 @@ def test_bars_outside_regular_hours_alone_are_refused(bars):
 
 
 def test_a_half_day_gives_rows_until_13_and_is_no_full_session(summer):
-    """3 July 2018 has 21 bars of 10 minutes; the day after is a holiday, without a session."""
+    """3 July 2018 has 21 bars of 10 minutes; the day after it is a holiday without a session."""
     bars = load_bars(summer)
     frame = built(bars, "bar").frame.with_columns(day=pl.col("trade_date").dt.to_string("%m-%d"))
     per_day = dict(frame.group_by("day", maintain_order=True).len().iter_rows())
@@ -435,7 +435,7 @@ def test_a_calendar_roll_breaks_the_chain_unless_it_is_asked_not_to(summer):
 
 
 def chain_left_out(bars, rolls):
-    """How many sessions without lookback have a roll among the five before them."""
+    """Return how many sessions have a roll among the five sessions before them, without any lookback."""
     sessions = split_sessions(bars)
     numbers = roll_numbers(sessions, bars.symbols, rolls)
     known = np.ones(len(sessions))
@@ -490,7 +490,7 @@ class FewDays(SimpleNamespace):
 
 
 def few_days(complete=(True, True, True), number=(7, 8, 9)):
-    """Three sessions: open, close, and low..high with the VPOC in it."""
+    """Return a stand-in for three days: open, close, and a range low..high that contains the VPOC."""
     columns = {"open": (10, 10, 10), "close": (10, 11, 10), "low": (5, 11, 15), "high": (12, 25, 40)}
     return FewDays(
         **{name: np.array(values) for name, values in columns.items()},

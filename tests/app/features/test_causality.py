@@ -1,4 +1,4 @@
-"""Every row, recomputed from a file that ends at the row's as-of time, is the same to the last bit."""
+"""Tests of causality: each row is bitwise identical when computed from a file that ends at the row's as-of time."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from vpoc.profile.rth import session_rth_facts
 
 LOOKBACK = 20
 BAR_SESSIONS = (21, 25)
-"""Those whose bars are all looked at; the first is the half day of `summer`, the last ends the file."""
+"""Sessions whose bars are all checked: the first is the half day of `summer`, and the last one ends the file."""
 KINDS = [("bar", "close"), ("session", "close"), ("session", "open")]
 
 
@@ -27,7 +27,7 @@ def options_of(rows, as_of):
 
 
 def ends(path: Path, rows: str, as_of: str) -> list[int]:
-    """How many lines of the file are known at the as-of time of each row that is looked at."""
+    """Return how many lines of the file are known at the as-of time of each row to check."""
     bars = load_bars(path)
     sessions = split_sessions(bars)
     if rows == "bar":
@@ -41,7 +41,7 @@ def ends(path: Path, rows: str, as_of: str) -> list[int]:
 
 
 def only_its_open(line: str) -> str:
-    """The first bar of regular hours, of which nothing but the open is known when it opens."""
+    """Change everything in the first bar of regular hours except its open, which is all that is known when it opens."""
     ts, price, *_ = line.split(",")
     high, low = float(price) + 60, float(price) - 45
     return f"{ts},{price},{high:.2f},{low:.2f},{low:.2f},987654,77.77\n"
@@ -84,7 +84,7 @@ def test_a_mean_that_reaches_one_session_too_far_is_found(merged, tmp_path, rows
 
 
 def plant_vpoc_of_the_next_session(monkeypatch):
-    """Where there is a next session, vpoc_chg5 is taken from its VPOC."""
+    """Take vpoc_chg5 from the VPOC of the next session, where there is one."""
     honest = snapshots._prior
 
     def leaks(days, done, place):
@@ -101,7 +101,7 @@ def test_the_vpoc_of_the_next_session_is_found(merged, tmp_path, rows, as_of, mo
 
 
 def vix_at_10(bars, sessions):
-    """VIX of the last bar of each session's RTH that starts by 10:00, as far as the bars go."""
+    """Return the VIX of each session's last RTH bar that starts by 10:00, as far as the bars go."""
     row = np.searchsorted(bars.ts, sessions.open_utc + 1800, side="right") - 1
     return bars.vix[row]
 
@@ -154,9 +154,9 @@ def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
 
 
 def contradicts_no_target(path: Path, tmp_path: Path, rows: str, as_of: str = "close") -> bool:
-    """Whether all targets that are known in a file that ends at some bar are the same in the whole file.
+    """Return whether targets that are known in a file that ends at some bar are the same in the whole file.
 
-    The weight of a label is none of them: it falls as labels come that share its bars.
+    Weights of labels are not compared, because a weight falls when later labels share its bars.
     """
     header, *lines = path.read_text().splitlines(keepends=True)
     bars = load_bars(path)
@@ -184,7 +184,7 @@ def test_a_target_once_known_never_changes(merged, tmp_path, rows, as_of):
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_a_target_known_too_early_is_found(merged, tmp_path, rows, as_of, monkeypatch):
-    """A session counts as over before it is."""
+    """The planted fault counts a session as over before it is."""
     honest = build.split_sessions
 
     def hasty(bars, close, *, continues):

@@ -1,4 +1,4 @@
-"""A merged CSV -> features: by the cache, in blocks, or compared with a device, always the same answer."""
+"""Tests of a merged CSV -> features: with a cache, in blocks or compared with a device, the rows are the same."""
 
 import subprocess
 import sys
@@ -134,7 +134,7 @@ def test_a_device_that_is_not_there_is_exit_3(merged, monkeypatch):
     with pytest.raises(UserError, match="sees no GPU") as caught:
         computed(merged, options_of("session"), vpoc_path="naive", device="cuda")
     assert caught.value.exit_code == 3
-    # Without a path, the device has nothing to do.
+    # Without a VPOC path, nothing is computed on the device.
     assert computed(merged, options_of("session"), device="cuda").frame.height == 6
 
 

@@ -1,6 +1,6 @@
-"""All features and the targets against the oracle, on small synthetic markets and on a real one.
+"""Tests of all features and targets against the oracle, on small synthetic markets and on a real file.
 
-Integers are equal; other numbers agree to 1e-9 of their size (or to 1e-11, the last bit of a price in ticks).
+Integers are equal; other numbers agree to 1e-9 of their size, or to 1e-11, the last bit of a price in ticks.
 """
 
 import datetime as dt
@@ -28,7 +28,7 @@ def expected_rows(known, rows, as_of):
 
 
 def assert_same(frame, rows, kind):
-    """That `frame` holds the rows of the oracle, and nothing else."""
+    """Check that `frame` has exactly the rows of the oracle."""
     stamps = ["trade_date", "ts"] if kind == "bar" else ["trade_date"]
     assert frame.columns == [*stamps, *oracle.FEATURES, *oracle.TARGETS[kind]]
     found = frame.with_columns(pl.col("ts").dt.epoch("s")) if kind == "bar" else frame
@@ -49,7 +49,7 @@ def same(got, expected):
 
 
 def check(known, rows, as_of, **options):
-    """Compare everything; the number of rows."""
+    """Compare all rows with the oracle's and return how many there are."""
     expected = expected_rows(known, rows, as_of)
     if not expected:
         with pytest.raises(UserError):
@@ -73,7 +73,7 @@ def test_every_placement_and_method(placement, method, rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("method", METHODS)
 def test_trades(method, rows, as_of):
-    """A row per trade: one or two a minute, at prices without a range, some of them twice the same."""
+    """The file has a row per trade: one or two a minute, without a price range, some of them twice the same."""
     bars = synthetic(19, 22, 1, night=0.02, volume=(1, 9))
     trades = [
         bar._replace(ts=bar.ts + second, open=price, high=price, low=price, close=price)
@@ -81,7 +81,7 @@ def test_trades(method, rows, as_of):
         for second, price in ((7, bar.open), (7, bar.open), (53, bar.close))[: 1 + bar.volume % 3]
     ]
     if rows == "bar":
-        # The last session is in its first minutes: the oracle is slow.
+        # The last session ends after its first minutes, because the oracle is slow.
         start = utc(session_dates(dt.date(2025, 10, 20), 22)[-1], 570)
         trades = [trade for trade in trades if trade.ts < start + 45 * 60]
         known = market(trades, 0, placement="ticks", value_area=method)
@@ -97,12 +97,12 @@ def test_trades(method, rows, as_of):
 @pytest.mark.parametrize(
     "other",
     [
-        {"low": 16_400, "high": 16_400, "volume": 10**6},  # and one contract at 16,401
+        {"low": 16_400, "high": 16_400, "volume": 10**6},  # one contract trades at 16,401
         {"low": 16_400, "high": 16_403, "volume": 997},
     ],
 )
 def test_a_narrow_profile_far_from_the_open(other, rows):
-    """Moments are about the mean: about the open, 400 ticks away, rounding would take their place."""
+    """Moments are taken about the mean: about the open, 400 ticks away, rounding errors would dominate them."""
     first = dt.date(2025, 9, 8)
     bars = synthetic(20, 22, 30, first=first)
     for number, i in enumerate(regular(bars, session_dates(first, 22)[-1])):
@@ -134,7 +134,7 @@ def test_summer_time_ends_a_holiday_and_a_half_day(rows, as_of):
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_half_days_among_the_sessions_before(rows, as_of):
-    """The mean of log_vol_rel is of full days only, so that one session more is needed."""
+    """log_vol_rel is compared with the mean of full days only, so one session more is needed."""
     known = market(synthetic(6, 28, 30, first=dt.date(2025, 11, 14)), 30)
     dates = [row["trade_date"] for row in expected_rows(known, rows, as_of)]
     assert dates[0] == session_dates(dt.date(2025, 11, 14), 22)[-1]
@@ -145,7 +145,7 @@ def test_half_days_among_the_sessions_before(rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("symbols", [True, False])
 def test_a_roll(symbols, rows, as_of):
-    """A column of contracts says where the roll is; without one, nothing does. The next five sessions have no rows."""
+    """A roll is known only from a column of contracts. The five sessions after a known roll have no rows."""
     roll = dt.date(2025, 11, 18)
     first = dt.date(2025, 10, 15)
     bars = synthetic(7, 32, 30, first=first, rolls=[roll], symbols=symbols)
@@ -161,7 +161,7 @@ def test_a_roll(symbols, rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize(("minutes", "lost"), [(10, 1), pytest.param(10, 2, marks=pytest.mark.long), (30, 13)])
 def test_missing_bars(minutes, lost, rows, as_of):
-    """One bar of 39 may be missing; with two, or all of 13, a session is none, and five after it have no rows."""
+    """One bar of 39 may be missing; without two, or all 13, the session is dropped and five after it have no rows."""
     first = dt.date(2025, 9, 8)
     bars = synthetic(8, 31, minutes, first=first)
     dates = session_dates(first, 31)
@@ -186,7 +186,7 @@ def test_the_session_in_progress(left, rows, as_of):
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_without_a_first_vix(rows, as_of):
-    """The first session has no VIX close, so that the row that looks 20 closes back is left out."""
+    """The first session has no VIX close, so the row that looks 20 closes back is left out."""
     first = dt.date(2025, 9, 8)
     bars = synthetic(10, 24, 30, first=first)
     end = regular(bars, session_dates(first, 1)[0])[-1]
@@ -200,7 +200,7 @@ def test_without_a_first_vix(rows, as_of):
     ("vix", "rows", "as_of"), [(17.3, "bar", "close"), (0.1, "session", "close"), (23.45, "session", "open")]
 )
 def test_a_vix_that_never_moves_has_no_deviation(vix, rows, as_of):
-    """20 times 17.30 added up and divided by 20 is not 17.30 in floats."""
+    """In floating point, 20 times 17.30 added up and divided by 20 is not 17.30."""
     bars = [bar._replace(vix=vix) for bar in synthetic(12, 23, 30)]
     last = dt.date(2025, 11, 19)
     bars = [bar._replace(vix=vix + 1) if bar.ts >= utc(last, 0) else bar for bar in bars]
@@ -251,7 +251,7 @@ def test_regular_hours_until_1615(rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize(("lookback", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
 def test_other_lookbacks(lookback, days, rows, as_of):
-    """The lookback is also how far back naked levels are looked for, 60 sessions at most."""
+    """The lookback also limits how far back naked levels are searched, to 60 sessions at most."""
     bars = synthetic(15, days, 30, first=dt.date(2025, 9, 2), pace=6)
     assert check(market(bars, 30, lookback=lookback), rows, as_of, chunk_size=7) >= 1
 
@@ -283,7 +283,7 @@ def test_other_lookbacks(lookback, days, rows, as_of):
     st.sampled_from([0, 0, 3, 10, 50]),
 )
 def test_any_market(kind, minutes, days, first, shape, options, roll, gaps, cut):
-    """Anything at once: a roll, sessions with bars missing, an unfinished last one."""
+    """A market may have a roll, sessions with missing bars and an unfinished last session at once."""
     dates = session_dates(first, days)
     rolls = [] if roll is None else [dates[roll % days]]
     bars = synthetic(days=days, minutes=minutes, first=first, rolls=rolls, symbols=bool(rolls), **shape)
@@ -299,7 +299,7 @@ def test_any_market(kind, minutes, days, first, shape, options, roll, gaps, cut)
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("rolls", [pytest.param("none", marks=pytest.mark.long), "calendar"])
 def test_the_real_file(rolls, rows, as_of, real_data, tmp_path_factory):
-    """Five-minute bars of 2026 with Good Friday, summer time from 8 March and the roll on Monday 16 March."""
+    """The file has five-minute bars of 2026 with Good Friday, daylight saving from 8 March and a roll on 16 March."""
     path = merged_2026(real_data, tmp_path_factory)
     days = [dt.date(2026, 3, 16)] if rolls == "calendar" else []
     known = market(read_merged(path), 5, days)

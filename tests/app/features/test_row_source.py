@@ -17,7 +17,7 @@ QUIET = Progress(None)
 
 
 def joined(rows):
-    """All rows as a FeatureSet."""
+    """Return all blocks of rows as one FeatureSet."""
     return replace(rows.features, frame=pl.concat(rows.frames(QUIET)))
 
 
@@ -27,7 +27,7 @@ def assert_same(found, wanted):
 
 
 def without_vix(path, lines):
-    """A copy beside `path` in which these lines, counted from the header, have no vix."""
+    """Return the text of the file with the vix of these lines emptied; line 1 is the header."""
     header, *rows = path.read_text().splitlines(keepends=True)
     place = header.strip().split(",").index("vix")
     for number in lines:
@@ -60,7 +60,7 @@ def test_options_mean_the_same(merged, chosen, monkeypatch):
 
 def test_rows_without_vix_are_counted_before_there_are_rows(merged, tmp_path, monkeypatch):
     path = tmp_path / "m.csv"
-    # All regular hours of session 22, and the first bars of session 24.
+    # These are all regular hours of session 22 and the first bars of session 24.
     path.write_text(without_vix(merged, [*range(22 * 138 + 90, 22 * 138 + 133), *range(24 * 138 + 90, 24 * 138 + 99)]))
     whole = build_features(load_bars(path), OPTIONS)
     assert whole.left_out["rows_without_vix"] > 5

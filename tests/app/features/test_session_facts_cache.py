@@ -1,4 +1,4 @@
-"""Facts of sessions that are kept: used for the very same content and options and nothing else."""
+"""Tests of the cache of session facts: used only for exactly the same content and options."""
 
 import dataclasses
 from dataclasses import replace
@@ -24,7 +24,7 @@ OPTIONS = FeatureOptions(rows="session", lookback=20)
 
 @pytest.fixture
 def place(merged, tmp_path):
-    """Where the facts of `merged` are kept."""
+    """Write the facts of `merged` and return their file."""
     bars = load_bars(merged)
     path = tmp_path / "c.session-facts.parquet"
     write_session_facts(path, bars, all_session_facts(bars, OPTIONS, Progress(None)), OPTIONS)
@@ -40,7 +40,7 @@ def refuse(*_, **__):
 
 
 def flat(part, name=""):
-    """Every array and number in a dataclass of dataclasses, by name."""
+    """Return every array and number in a dataclass of dataclasses, by name."""
     if hasattr(part, "__dataclass_fields__"):
         inner = [(field, getattr(part, field)) for field in part.__dataclass_fields__]
     elif isinstance(part, tuple):
@@ -108,7 +108,7 @@ def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
 
 
 def fields_as(kind, **others):
-    """The same dataclass with other types of some fields."""
+    """Return a dataclass like `kind` in which some fields have other types."""
     fields = [(field.name, others.get(field.name, field.type)) for field in dataclasses.fields(kind)]
     return dataclasses.make_dataclass(kind.__name__, fields, frozen=True)
 
@@ -119,7 +119,7 @@ def with_a_field(kind):
 
 @pytest.mark.parametrize("where", ["session facts", "the flow in them"])
 def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monkeypatch, where):
-    """Nobody has to raise a number: a file without the field is computed again, not a KeyError."""
+    """No version number must be raised: without the new field, facts are computed again instead of a KeyError."""
     cache = tmp_path / "c.bars.parquet"
     wanted = computed(merged, OPTIONS, cache)
     grown = with_a_field(SessionFacts) if where == "session facts" else fields_as(SessionFacts, flow=with_a_field(Flow))

@@ -130,7 +130,7 @@ def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_pat
 
 
 def test_what_was_accepted_of_the_data_must_be_accepted_again(built, tmp_path):
-    """Features say nothing of what the data breaks: who uses them has to know it as whoever made them."""
+    """A features file has no data to check, so its user must accept the same findings as the user who made it."""
     path = tmp_path / "f.parquet"
     write_features(path, replace(built, accepted=("bad_print", "vix_range")))
     found = read_features(path)

@@ -1,11 +1,11 @@
-"""The table that everything about a feature is said in."""
+"""Tests of the table that defines every feature."""
 
 import pytest
 from reference_pages import PAGES
 
 from vpoc.features.table import BY_RANGE, FEATURES, NAMES
 
-# The order of the specification, which files, models and the page share.
+# The order of the specification, which the files, the models and the reference page share.
 ORDER = """vpoc_dist vah_dist val_dist va_width va_width_frac vpoc_pos close_pos close_vs_va vpoc_share va_share
 vpoc_chg1 vpoc_chg5 va_overlap va_relation open_vs_prior_va gap prior_vpoc_hit comp5_dist comp20_dist naked_n naked_up
 naked_dn naked_age naked_imb vwap_dist prof_std prof_skew prof_kurt prof_entropy shape_pb hvn_n lvn_n tpoc_dist
@@ -13,7 +13,7 @@ vpoc_tpoc single_share tail_hi tail_lo poor_hl ib_range ib_frac ext_up ext_dn dv
 delta_proxy
 delta_at_vpoc on_range_frac vix vix_chg vix_z20 range_to_expected_move adr20 ret1"""
 
-# The sources, and the features that are defined there.
+# The sources, each with the features that it defines.
 SOURCES = {
     "Dalton, Mind over Markets: value area, point of control": """vpoc_dist vah_dist val_dist va_width va_width_frac
 close_vs_va open_vs_prior_va comp5_dist comp20_dist shape_pb dvpoc_age""",
@@ -45,7 +45,7 @@ def test_every_feature_says_what_it_is():
     for feature in FEATURES:
         assert feature.formula
     assert len({feature.formula for feature in FEATURES}) == len(FEATURES), "a formula is copied from another feature"
-    # Only what is in ticks is divided by the range.
+    # Only features in ticks are divided by the range.
     units = {"ticks", "ratio", "code", "count", "minutes", "sessions", "points"}
     assert {feature.unit for feature in FEATURES} == units
 

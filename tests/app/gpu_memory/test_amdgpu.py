@@ -13,7 +13,7 @@ FIRST, SECOND = "0000:03:00.0", "0000:0a:00.0"
 @pytest.fixture
 def host(tmp_path):
     host = FakeHost(tmp_path)
-    # By name card1 comes first; by address it is the second.
+    # Sorted by name, card1 comes first; sorted by PCI address, it comes second.
     host.card(2, FIRST, 100)
     host.card(1, SECOND, 7 << 30)
     host.process(4711, "python3")
@@ -79,7 +79,7 @@ def test_a_client_counts_once_however_many_descriptors_and_processes_it_has(host
     host.fdinfo(812, 5, FIRST, 9, *lines)
     host.fdinfo(812, 6, FIRST, 9, *lines)
     host.fdinfo(4711, 5, FIRST, 9, *lines)
-    # The same number on another card, and another client of the same process.
+    # The same client number on another card counts, and so does another client of the same process.
     host.fdinfo(812, 7, SECOND, 9, *lines)
     host.fdinfo(812, 8, FIRST, 10, *lines)
     assert owners(host.root) == (

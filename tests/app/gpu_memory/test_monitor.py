@@ -21,7 +21,7 @@ KEYS = ["peak_allocated_bytes", "peak_reserved_bytes", "peak_driver_bytes", "pea
 
 
 class FakeAllocator:
-    """A torch with GPUs: what it holds by device, and the PCI addresses that it tells."""
+    """A stand-in for torch with GPUs: the memory it holds by device, and the PCI addresses that it reports."""
 
     def __init__(self, addresses=(FIRST, SECOND), held=(), total=TOTAL):
         self.addresses = addresses
@@ -89,7 +89,7 @@ def test_a_cpu_has_resident_memory_alone(host):
 
 def test_resident_memory_that_was_given_back_is_remembered(host):
     watched = MemoryMonitor([CPU], skip_cleanup=False, root=host.root)
-    # Mapped by hand: whether an allocator gives memory back depends on what was done before.
+    # Mapped directly, because whether an allocator returns memory to the kernel depends on earlier allocations.
     with mmap.mmap(-1, 64 * MIB) as ballast:
         ballast[:] = bytes(64 * MIB)
         high = watched.sample().rss_bytes
@@ -98,7 +98,7 @@ def test_resident_memory_that_was_given_back_is_remembered(host):
 
 @pytest.mark.slow
 def test_resident_memory_between_two_looks_is_remembered(host):
-    """In a process of its own, since this one may have been larger before."""
+    """The test needs a process of its own, because this one may have had a higher peak before."""
     code = """
 import sys, torch
 from vpoc.gpu_memory.monitor import MemoryMonitor
@@ -149,10 +149,10 @@ def test_without_addresses_the_order_is_that_of_the_compute_driver_not_of_the_bu
     host.used(FIRST, 1 * GIB)
     host.used(SECOND, 9 * GIB)
     nodes = host.root / "sys/class/kfd/kfd/topology/nodes"
-    # As numbers: 10 comes after 2.
+    # The nodes are sorted as numbers, so 10 comes after 2.
     (nodes / "1").rename(nodes / "10")
     assert monitor(host, FakeAllocator(addresses=())).sample().driver_used_bytes == 9 * GIB
-    # A card that the compute driver does not know is none that HIP counts.
+    # HIP does not count a card that the compute driver does not list.
     (nodes / "10/gpu_id").unlink()
     assert monitor(host, FakeAllocator(addresses=())).sample().driver_used_bytes == 1234
 
@@ -206,7 +206,7 @@ def told(host, used, reserved, devices=(GPU,)):
 
 
 def test_the_disconnect_of_the_notes_names_the_owner_and_what_to_do(host):
-    """99 % used, 203 KB of it torch's."""
+    """99 % of the memory is used, but torch holds only 203 KB of it."""
     host.process(4711, "python3")
     host.process(ME, "python3")
     host.kfd(4711, 0, 19 * GIB)
@@ -301,11 +301,11 @@ def releases(host, used, held, **more):
 @pytest.mark.parametrize(
     ("used", "allocated", "reserved", "expected"),
     [
-        # Fragmented: more than 30 % unused, of more than half of the card.
+        # Fragmented memory: torch holds more than half of the card, and more than 30 % of what it holds is unused.
         (0.6, 0.35, 0.51, 1),
         (0.6, 0.36, 0.51, 0),
         (0.6, 0.10, 0.49, 0),
-        # Nearly full: the driver says 90 %, and a tenth of the card is unused in torch's cache.
+        # A nearly full card: the driver reports 90 % used, and torch's cache holds a tenth of the card unused.
         (0.90, 0.30, 0.41, 1),
         (0.89, 0.30, 0.41, 0),
         (0.99, 0.32, 0.41, 0),
@@ -336,7 +336,7 @@ def test_memory_is_not_given_back_too_often(host):
 
 
 def test_torch_has_what_is_asked_of_it():
-    """Without a GPU torch answers nothing, but the functions must be there and must not start one."""
+    """Without a GPU, torch answers zero; the functions must exist and must not initialise a GPU."""
     edge = Allocator()
     assert edge.count() == torch.cuda.device_count()
     if not torch.cuda.is_available():
@@ -346,7 +346,7 @@ def test_torch_has_what_is_asked_of_it():
 
 
 def test_torchs_answers_are_read(monkeypatch):
-    """The shapes that torch documents for `memory_stats`, since there may be no GPU to ask."""
+    """The answers have the shapes that torch documents for `memory_stats`, because there may be no GPU to ask."""
     stats = {
         f"{name}_bytes": {"all": {"current": n, "peak": n + 1, "allocated": 0, "freed": 0}, "large_pool": {}}
         for n, name in ((10, "allocated"), (20, "reserved"), (30, "active"))

@@ -63,7 +63,7 @@ def test_a_library_that_cannot_allocate_is_out_of_memory_only_on_a_full_card(mon
 
 
 class FakeCuda:
-    """Three GPUs of 100 bytes: one that torch did not use, one with 7 bytes free, one that no longer answers."""
+    """A stand-in for torch.cuda with three GPUs of 100 bytes: one unused by torch, one with 7 free, one that failed."""
 
     @staticmethod
     def device_count():

@@ -8,7 +8,7 @@ GPUS = [torch.device("cuda", 0), torch.device("cuda", 1)]
 
 
 class Runtime:
-    """Tells the addresses of two cards, or of none."""
+    """A stand-in for torch that reports the addresses of two cards, or of none."""
 
     def __init__(self, *addresses):
         self.addresses = addresses
@@ -22,7 +22,7 @@ class Runtime:
 
 @pytest.fixture
 def host(tmp_path):
-    """Two cards; a screen is attached to the second."""
+    """Return a host with two cards, of which the second drives a screen."""
     host = FakeHost(tmp_path)
     for index, address in enumerate(("0000:03:00.0", "0000:0a:00.0")):
         host.card(index, address, 0)

@@ -1,4 +1,4 @@
-"""What the app makes of a market, and of the real 5-minute file; and the bars of that file for the oracle."""
+"""The app's features for a market or for the real 5-minute file, and the bars of that file for the oracle."""
 
 import csv
 import datetime as dt
@@ -17,7 +17,7 @@ from vpoc.features.feature_options import FeatureOptions
 
 
 def built(known, rows, as_of="close", **options):
-    """The frame that the app makes of the market `known`, read from its CSV."""
+    """Return the frame that the app computes for the market `known`, which it reads from a CSV."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "merged.csv"
         path.write_text(market_csv(known.bars))
@@ -27,12 +27,12 @@ def built(known, rows, as_of="close", **options):
 
 
 def frame_of(path, rows, as_of="close", **options):
-    """The features of a merged CSV."""
+    """Return the features of a merged CSV."""
     return build_features(load_bars(path), FeatureOptions(rows=rows, as_of=as_of, **options), fewest=1).frame
 
 
 def merged_2026(real_data, tmp_path_factory):
-    """Path of es-5min-2026.csv merged with the daily VIX by `vpoc merge`."""
+    """Return the path of es-5min-2026.csv, merged with the daily VIX by `vpoc merge`."""
     bars, vix = real_data("es-5min-2026.csv"), real_data("vix-daily.csv")
     merged = tmp_path_factory.getbasetemp() / "es-5min-2026-merged.csv"
     if not merged.exists():
@@ -43,7 +43,7 @@ def merged_2026(real_data, tmp_path_factory):
 
 @cache
 def read_merged(path):
-    """The bars of a merged CSV."""
+    """Return the bars of a merged CSV."""
     bars = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):

@@ -1,6 +1,6 @@
-"""The features and the targets by brute force, one row at a time, from the definitions.
+"""Compute the features and the targets by brute force, one row at a time, from the definitions.
 
-Every row is a dict by the names of the columns. A row for which something is missing is left out.
+Every row is a dict from column names to values. A row that lacks a value is left out.
 """
 
 import math
@@ -22,20 +22,21 @@ FEATURES = [
     "ext_dn", "dvpoc_age", "log_vol_rel", "on_vol_share", "delta_proxy", "delta_at_vpoc", "on_range_frac",
     "vix", "vix_chg", "vix_z20", "range_to_expected_move", "adr20", "ret1",
 ]  # fmt: skip
-"""By their numbers, 1 to 54."""
+"""The features in the order of their numbers, 1 to 54."""
 TARGETS = {
     "bar": ["up_30", "move_30", "prior_vpoc_touched", "label_weight"],
     "session": ["next_up", "next_vpoc_touched", "next_vpoc_move"],
 }
 FULL_CLOSE = 16 * 60
-"""Regular hours that end earlier are those of a half day."""
+"""The close of a full day, in minutes from midnight; a session that closes earlier is a half day."""
 
 
 @dataclass(frozen=True)
 class Market:
-    """A file of bars and what is known about its days. `rolls`: first session dates of a new contract.
+    """A file of bars and what is known about its days.
 
-    `bar_seconds` is 0 where every row is a trade.
+    `rolls`: the dates of the first sessions of new contracts.
+    `bar_seconds`: the length of a bar, or 0 where every row is a trade.
     """
 
     bars: list[Bar]
@@ -48,7 +49,7 @@ class Market:
     profiles: dict[date, dict[int, int]] = field(default_factory=dict, repr=False, init=False)
 
     def profile(self, session: Session) -> dict[int, int]:
-        """The RTH profile of a session, made once."""
+        """Return the RTH profile of a session, which is computed once."""
         if session.date not in self.profiles:
             self.profiles[session.date] = vp.profile(session.rth, self.placement)
         return self.profiles[session.date]
@@ -88,7 +89,7 @@ def delta(bars):
 
 
 class Past:
-    """The complete sessions before session t, and what was traded since each of them."""
+    """The complete sessions before session t, and the trading since each of them."""
 
     def __init__(self, market, sessions, t):
         self.market = market
@@ -110,7 +111,7 @@ class Past:
         return vp.vpoc(vp.composite([self.market.profile(session) for session in sessions]))
 
     def naked(self, now):
-        """(level, age in complete sessions) of the VPOCs not traded through since, `now` being the RTH bars of t."""
+        """Return (level, age in complete sessions) of VPOCs not traded through since; `now`: RTH bars of session t."""
         alive = []
         for k in range(1, min(60, self.market.lookback) + 1):
             if k > len(self.complete) or self.k_th(k) not in self.same_contract:
@@ -127,7 +128,7 @@ class Past:
         return ended[-1].vix
 
     def usual_volume(self, minutes):
-        """Mean volume in the first `minutes` of RTH over the last 20 full days; None when there are fewer."""
+        """Return the mean volume in the first `minutes` of RTH over the last 20 full days; None if there are fewer."""
         full = [session for session in self.complete if session.close >= FULL_CLOSE][-20:]
         if len(full) < 20:
             return None
@@ -138,7 +139,7 @@ class Past:
 
 
 def has_row(market, sessions, t):
-    """Whether session t, complete or in progress, has what a row needs before it."""
+    """Return whether session t, complete or in progress, has all the earlier sessions that a row needs."""
     before = [session for session in sessions[:t] if session.complete]
     if len(before) < max(market.lookback, 5):
         return False
@@ -150,7 +151,7 @@ def has_row(market, sessions, t):
 
 
 def of_profile(market, rth, price):
-    """Features of the bars `rth` alone. `price` is the one that distances are taken from, C or O'."""
+    """Return the features of the bars `rth` alone; `price` (C or O') is the price that distances are taken from."""
     rows = vp.profile(rth, market.placement)
     vpoc, area = vp.vpoc(rows), vp.value_area(rows, market.value_area)
     high, low, close = max(b.high for b in rth), min(b.low for b in rth), rth[-1].close
@@ -206,7 +207,7 @@ def of_moments(rows, price):
 
 
 def of_prior(rows_vpoc, area, past):
-    """Features of today's levels against those of t-1 and t-5."""
+    """Return the features that compare today's levels with those of t-1 and t-5."""
     before = past.area(past.k_th(1))
     inter = max(0, min(area.high, before.high) - max(area.low, before.low) + 1)
     union = (area.high - area.low + 1) + (before.high - before.low + 1) - inter
@@ -229,7 +230,7 @@ def of_prior(rows_vpoc, area, past):
 
 
 def uniqueness(i, labelled):
-    """Average uniqueness of the label of bar i, which looks at the 30 bars after it (Lopez de Prado 2018, 4.4)."""
+    """Return the average uniqueness of the label of bar i, which covers the next 30 bars (Lopez de Prado 2018, 4.4)."""
     return sum(Fraction(1, sum(j < t <= j + 30 for j in labelled)) for t in range(i + 1, i + 31)) / 30
 
 
@@ -255,7 +256,11 @@ def centre_and_deviation(closes):
 
 
 def of_vix(vix, before, closes, move, close):
-    """`before`: VIX close of t-1. `closes`: the 20 for mean and deviation. None when one is missing."""
+    """Return the VIX features, or None when a VIX is missing.
+
+    `before`: the VIX close of t-1.
+    `closes`: the 20 closes for mean and deviation.
+    """
     if vix is None or before is None or None in closes:
         return None
     now = Fraction(vix)
@@ -273,12 +278,12 @@ def log_relative(volume, usual):
 
 
 def last_move(levels):
-    """The bar at which the developing VPOC last moved; the first bar counts as a move."""
+    """Return the bar at which the developing VPOC last moved; the first bar counts as a move."""
     return max(i for i in range(len(levels)) if i == 0 or levels[i] != levels[i - 1])
 
 
 def session_rows(market, as_of="close"):
-    """All rows of complete sessions, as of 17:00 or, with `as_of` "open", of the next session's first RTH print."""
+    """Return the rows of complete sessions, as of 17:00 or, with `as_of` "open", the next session's first RTH print."""
     sessions = market.sessions()
     rows = [
         session_row(market, sessions, t, as_of)
@@ -289,7 +294,7 @@ def session_rows(market, as_of="close"):
 
 
 def following(market, sessions, t):
-    """The next session of the calendar, if it has RTH bars and no roll comes before it."""
+    """Return the next session of the calendar, if it has RTH bars and no roll comes before it."""
     if t + 1 == len(sessions) or not sessions[t + 1].rth:
         return None
     after = sessions[t + 1]
@@ -352,7 +357,7 @@ def session_row(market, sessions, t, as_of):
     row["next_up"] = int(after.rth[-1].close > after.rth[0].open) if known else None
     row["next_vpoc_touched"] = int(after.low <= vpoc <= after.high) if known else None
     row["next_vpoc_move"] = past.vpoc(after) - (price if as_of == "open" else close) if known else None
-    # The VIX of a session is published after regular hours: without bars there, it is not known.
+    # The VIX of a session is published after regular hours; a file without bars at that time does not have it.
     night = after.overnight if as_of == "open" else today.overnight
     known_now = night if as_of == "open" else today.post
     if not night:
@@ -369,7 +374,7 @@ def session_row(market, sessions, t, as_of):
 
 
 def bar_rows(market, only=None):
-    """All rows of RTH bars of complete sessions, and of the session that the file ends in; of these dates only."""
+    """Return rows of RTH bars of complete sessions and of an unfinished last one; `only`: the dates wanted, or None."""
     sessions = market.sessions()
     rows = []
     for t, session in enumerate(sessions):
@@ -385,7 +390,7 @@ def rows_of_session(market, sessions, t):
     last_20 = past.complete[-20:]
     if len(last_20) < 20:
         return []
-    # Everything of earlier sessions is the same for all bars of this one.
+    # The facts of earlier sessions are the same for all bars of this session.
     adr20 = Fraction(sum(session.high - session.low for session in last_20), 20)
     comp5 = past.composite_vpoc(past.same_contract[-5:])
     comp20 = past.composite_vpoc(past.same_contract[-20:])
@@ -399,7 +404,7 @@ def rows_of_session(market, sessions, t):
         so_far = rth[: i + 1]
         high, low, close = max(b.high for b in so_far), min(b.low for b in so_far), bar.close
         profile = vp.profile(so_far, market.placement)
-        # A trade is compared with all of its minute.
+        # A trade is compared with the volume up to the end of its minute.
         usual = past.usual_volume((bar.ts + (market.bar_seconds or 60) - utc(today.date, OPEN)) // 60)
         of_index = of_vix(bar.vix, closes[-1], closes, high - low, close)
         if usual is None or of_index is None:

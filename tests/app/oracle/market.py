@@ -1,6 +1,6 @@
-"""Synthetic markets: a few weeks of coarse bars with the things that real files have, and the CSV that loads them.
+"""Synthetic markets: a few weeks of coarse bars with features of real files, and the CSV that the app loads.
 
-The days are those of autumn 2025: winter time from 2 November, Thanksgiving on the 27th, a half day on the 28th.
+The days are in autumn 2025: winter time from 2 November, Thanksgiving on the 27th, a half day on the 28th.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ HALF_DAYS = {dt.date(2025, 11, 28), dt.date(2025, 12, 24)}
 
 
 def calendar(date):
-    """The minute at which the NYSE closes, from September 2025 to April 2026."""
+    """Return the minute at which the NYSE closes, from September 2025 to April 2026; None if it does not open."""
     if date.weekday() >= 5 or date in HOLIDAYS:
         return None
     return 13 * 60 if date in HALF_DAYS else 16 * 60
@@ -30,7 +30,7 @@ def until_1615(date):
 
 
 def market_csv(bars):
-    """The merged CSV of `bars`; the column `symbol` only when they have one."""
+    """Return the merged CSV of `bars`, with a column `symbol` only if the bars have one."""
     symbols = bars[0].symbol is not None
     lines = ["ts,open,high,low,close,volume,vix" + (",symbol" if symbols else "")]
     for bar in bars:
@@ -42,7 +42,7 @@ def market_csv(bars):
 
 
 def trading_minutes(date, step):
-    """Minutes of the New York day `date`, from 18:00 of the day before on, at which a bar starts; UTC stamps.
+    """Return the minutes at which a bar of the New York day `date` starts, counted from midnight; from -360 (18:00) on.
 
     A holiday trades until 13:00, a half day until 13:15, a weekend not at all.
     """
@@ -66,11 +66,11 @@ def synthetic(
     without_vix=0,
     vix_pace=30,
 ):
-    """Bars of `minutes` for trade dates from `first` on, `days` of them sessions.
+    """Return bars of `minutes` for trade dates from `first` on, until there are `days` sessions.
 
-    `night`: share of the bars outside regular hours that are there, and but for 0 the first one after them.
-    `without_vix`: bars before the first VIX.
-    At a roll the price jumps by 60 ticks.
+    `night`: the share of the bars outside regular hours that exist; unless 0, the first bar after them always exists.
+    `without_vix`: the number of bars before the first VIX.
+    At a roll, the price jumps by 60 ticks.
     """
     rng = random.Random(seed)
     price, vix, symbol = 16_000, 1_700, "ESZ5"
@@ -85,7 +85,7 @@ def synthetic(
         for minute in trading_minutes(date, minutes):
             regular = is_session and OPEN <= minute < calendar(date)
             left_out = not regular and rng.random() > night
-            # Of a session without a bar in the evening the last VIX is not known, nor a mean of 20 of them.
+            # Without a bar after regular hours, a session has no last VIX, and no mean over 20 sessions is known.
             if left_out and not (night and is_session and minute == calendar(date)):
                 continue
             moves = lively if regular else 1
@@ -112,7 +112,7 @@ def session_dates(first, count):
 
 
 def regular(bars, date):
-    """Positions of the regular bars of a session."""
+    """Return the positions of the RTH bars of a session."""
     return [i for i, bar in enumerate(bars) if utc(date, OPEN) <= bar.ts < utc(date, calendar(date))]
 
 

@@ -1,7 +1,7 @@
-"""Volume profiles by brute force, one tick at a time, in Python integers.
+"""Compute volume profiles by brute force, one tick at a time, in Python integers.
 
-A profile is a dict from row to volume with every row from the lowest to the highest, empty ones too. With a row size of
-1 a row is a tick; with more, row k holds the ticks k * size .. k * size + size - 1.
+A profile is a dict from row to volume with every row from the lowest to the highest, empty ones too. With row size
+1, a row is a tick; with a larger size, row k holds the ticks k * size .. k * size + size - 1.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """`ts`: start of the bar, UTC seconds. Prices in ticks. `vix` is None before the first one was published."""
+    """A bar; `ts`: its start in UTC seconds; prices in ticks; `vix`: None before the first VIX was published."""
 
     ts: int
     open: int
@@ -30,7 +30,7 @@ class Area(NamedTuple):
 
 
 def placed(bar, placement):
-    """Volume of one bar by tick."""
+    """Return the volume of one bar by tick."""
     if placement == "uniform":
         ticks = range(bar.low, bar.high + 1)
         share, left = divmod(bar.volume, len(ticks))
@@ -56,7 +56,7 @@ def profile(bars, placement="uniform", size=1):
 
 
 def tpo(bars, brackets, size=1):
-    """In how many different brackets each row traded; brackets[i] is that of bars[i]."""
+    """Return in how many different brackets each row traded; brackets[i] is the bracket of bars[i]."""
     rows = dense(min(bar.low for bar in bars), max(bar.high for bar in bars), size)
     for row in rows:
         held = {b for bar, b in zip(bars, brackets, strict=True) if bar.low // size <= row <= bar.high // size}
@@ -92,13 +92,13 @@ def developing_vpocs(bars, placement="uniform"):
 
 
 def single_prints(rows):
-    """Rows of one TPO with a row of two or more somewhere below and somewhere above."""
+    """Return the rows of one TPO that have a row of two or more TPOs somewhere below and somewhere above."""
     several = [row for row, count in rows.items() if count >= 2]
     return [row for row, count in rows.items() if count == 1 and several and min(several) < row < max(several)]
 
 
 def upper_tail(rows):
-    """Rows of one TPO in an unbroken run from the highest row down."""
+    """Return how many rows from the highest down have one TPO without a break."""
     length = 0
     for row in sorted(rows, reverse=True):
         if rows[row] != 1:
@@ -108,7 +108,7 @@ def upper_tail(rows):
 
 
 def lower_tail(rows):
-    """Rows of one TPO in an unbroken run from the lowest row up."""
+    """Return how many rows from the lowest up have one TPO without a break."""
     length = 0
     for row in sorted(rows):
         if rows[row] != 1:
@@ -130,12 +130,12 @@ def smoothed(rows):
 
 
 def nodes(rows):
-    """Prices of the high and of the low volume nodes."""
+    """Return the prices of the high and of the low volume nodes."""
     smooth = smoothed(rows)
     peak = max(smooth.values())
     if peak == 0:
         return [], []
-    # Maximal runs of equal volume: the value, the lowest row, the highest row.
+    # Maximal runs of equal volume, each as (volume, lowest row, highest row).
     runs = []
     for value, run in groupby(sorted(smooth), key=smooth.__getitem__):
         found = list(run)
@@ -153,7 +153,7 @@ def nodes(rows):
 
 
 def composite(profiles):
-    """The sum of profiles, over all rows from the lowest of any to the highest of any."""
+    """Return the sum of profiles, over all rows from the lowest of any to the highest of any."""
     rows = dense(min(min(rows) for rows in profiles), max(max(rows) for rows in profiles), 1)
     for one in profiles:
         for row, volume in one.items():
@@ -162,12 +162,12 @@ def composite(profiles):
 
 
 def is_naked(level, ranges):
-    """Whether `level` lies in none of the ranges (low, high)."""
+    """Return whether `level` lies in none of the ranges (low, high)."""
     return not any(low <= level <= high for low, high in ranges)
 
 
 def thirds(rows):
-    """Volume in the lower and in the upper third of the range."""
+    """Return the volume in the lower and in the upper third of the range."""
     lowest, count = min(rows), len(rows)
     lower = upper = 0
     for row, volume in rows.items():
@@ -189,7 +189,7 @@ def central_moment(rows, power):
 
 
 def entropy(rows):
-    """-sum p ln p / ln(rows); 0 for a single row."""
+    """Return -sum p ln p / ln(rows); 0 for a single row."""
     total = sum(rows.values())
     if len(rows) == 1:
         return 0.0

@@ -1,6 +1,6 @@
-"""Sessions by brute force: one bar at a time, New York time by zoneinfo, trading hours by a function of the date.
+"""Split sessions by brute force: one bar at a time, New York time by zoneinfo, trading hours by a function of the date.
 
-`calendar(date)` gives the minute of the New York day at which regular trading hours (RTH) end, None without any.
+`calendar(date)` returns the minute of the New York day at which regular trading hours (RTH) end, or None without RTH.
 """
 
 import datetime as dt
@@ -20,7 +20,7 @@ Calendar = Callable[[dt.date], "int | None"]
 
 @dataclass
 class Session:
-    """`close`: the minute at which RTH ends. `bars`: all that belong to the trade date, in order."""
+    """A session; `close`: the minute at which RTH ends; `bars`: all bars of the trade date, in order."""
 
     date: dt.date
     close: int
@@ -41,13 +41,13 @@ class Session:
 
 
 def local(ts):
-    """Naive New York time of a stamp in UTC seconds."""
+    """Return the naive New York time of a stamp in UTC seconds."""
     return dt.datetime.fromtimestamp(ts, NEW_YORK).replace(tzinfo=None)
 
 
 @cache
 def utc(date, minute):
-    """UTC seconds of a minute of a New York day; minutes may be negative or beyond the day."""
+    """Return the UTC seconds of a minute of a New York day; the minute may be negative or beyond the day."""
     naive = dt.datetime.combine(date, dt.time()) + dt.timedelta(minutes=minute)
     return int(naive.replace(tzinfo=NEW_YORK).timestamp())
 
@@ -57,7 +57,7 @@ def trade_date(ts):
 
 
 def session_date(ts, calendar):
-    """The trade date, or the next one with regular hours when it has none."""
+    """Return the trade date of a stamp, or the next date with regular hours if that date has none."""
     date = trade_date(ts)
     while calendar(date) is None:
         date += dt.timedelta(days=1)
@@ -72,9 +72,9 @@ def next_session(date, calendar):
 
 
 def split(bars, calendar, bar_seconds):
-    """Sessions that have bars, in order.
+    """Return the sessions that have bars, in order.
 
-    With `bar_seconds` 0 every row is a trade, and a session is as complete as there are minutes with one.
+    With `bar_seconds` 0 every row is a trade, and completeness is the share of minutes that have a trade.
     """
     found: dict[dt.date, Session] = {}
     for bar in bars:

@@ -1,4 +1,4 @@
-"""Sessions of synthetic bars (low, high, close, volume) as the app has them, and the levels that they should have."""
+"""Synthetic sessions of bars (low, high, close, volume) in the app's types, and the levels that they should have."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -15,12 +15,12 @@ PRICE = 16_000
 
 
 def only(cls, rest, **known):
-    """A `cls` with these fields; whatever else it has is of no concern here, and is `rest`."""
+    """Return a `cls` with these fields; all its other fields, which the test does not need, are set to `rest`."""
     return cls(**{field.name: known.get(field.name, rest) for field in fields(cls)})
 
 
 def as_bars(sessions, between=0):
-    """The sessions as Bars, with `between` bars outside regular hours before each."""
+    """Return the sessions as Bars, with `between` bars outside regular hours before each."""
     outside = (PRICE // 2, PRICE * 2, PRICE, 10**6)
     rows, start, stop = [], [], []
     for session in sessions:
@@ -40,7 +40,7 @@ def as_tuples(levels):
 
 
 def levels_of_rows(rows, method="two_row", size=1):
-    """The levels of a profile of the oracle; a row's price is its lowest tick."""
+    """Return the levels of a profile of the oracle; a row's price is its lowest tick."""
     vpoc, area = vp.vpoc(rows), vp.value_area(rows, method)
     return (vpoc * size, area.high * size, area.low * size, rows[vpoc], area.volume, sum(rows.values()))
 
@@ -57,7 +57,7 @@ def levels_of_session(session, placement="uniform", method="two_row"):
 def a_bar(draw):
     low = PRICE + draw(st.integers(-15, 15))
     high = low + draw(st.integers(0, 12))
-    # Small volumes make ties and empty rows; the largest still sum to less than 2^63.
+    # Small volumes make ties and empty rows; the sum of the largest ones is still below 2^63.
     volume = draw(st.one_of(st.integers(0, 20), st.integers(0, 2**53)))
     return low, high, draw(st.integers(low, high)), volume
 

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def faulty(monkeypatch):
-    """Makes a check of one of the checks in `faulty_checks`."""
+    """Return a function that makes a Check of a function in `faulty_checks`."""
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
     def make(check, *arguments, limit=30.0, essential=False, name=None):
@@ -29,7 +29,7 @@ def faulty(monkeypatch):
 
 @pytest.fixture
 def tried(faulty):
-    """Tries a check of one of the checks in `faulty_checks`."""
+    """Return a function that runs a check of `faulty_checks` on the CPU and returns its result."""
 
     def run(check, *arguments, **chosen):
         return run_check(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)

@@ -1,4 +1,4 @@
-"""Checks that fail in every way a check can, for the tests; none needs torch."""
+"""Checks for the tests that fail in every way a check can fail; none needs torch."""
 
 import atexit
 import os
@@ -62,7 +62,7 @@ def leaves_a_child(site, pids, own_group):
 
 def segfaults(site):
     site.at("matrix product")
-    # Not by ctypes.string_at(0): the signal is what counts, and it is the same.
+    # Sent instead of reading address 0 with ctypes, because only the signal matters.
     os.kill(os.getpid(), signal.SIGSEGV)
     time.sleep(60)
 
@@ -113,6 +113,6 @@ def _leave_a_child(pids, own_group):
     code = f"import os; {'os.setpgid(0, 0);' if own_group == 'yes' else ''} {SLEEP}"
     child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     Path(pids).write_text(str(child.pid))
-    child.returncode = 0  # its Popen is not to warn that it still runs
-    # It is to ignore TERM before anybody sends it.
+    child.returncode = 0  # so that Popen does not warn that the child still runs
+    # The child must ignore TERM before anybody sends it.
     time.sleep(0.3)

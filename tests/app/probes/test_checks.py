@@ -1,4 +1,4 @@
-"""The checks themselves, on the CPU: that they pass where the numbers are right, and see it when one is not."""
+"""Tests of the checks on the CPU: they pass where the numbers are right, and fail when one number is wrong."""
 
 import os
 import re
@@ -157,7 +157,7 @@ def test_attention(site, monkeypatch):
 
 
 class Crooked(torch.autograd.Function):
-    """Right forward, wrong backward."""
+    """A function whose forward pass is right and whose backward pass is wrong."""
 
     @staticmethod
     def forward(ctx, value):

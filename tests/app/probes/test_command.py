@@ -1,4 +1,4 @@
-"""`vpoc probe` as a person and as a program sees it."""
+"""Tests of `vpoc probe`: its output for people and for programs."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def child_of(pid, check):
 
 @pytest.mark.slow
 def test_checks_on_the_cpu():
-    """The import and a product, in the order of the list; and torch stays out of the process that waits."""
+    """Two checks run in the order of the list, and the parent process, which waits, does not import torch."""
     code = (
         "import sys; from vpoc.cli import run; "
         "code = run(['probe', '--device', 'cpu', *sys.argv[1:]]); assert 'torch' not in sys.modules; sys.exit(code)"
@@ -176,7 +176,7 @@ def test_a_signal_ends_all_and_what_is_known_is_reported(tmp_path, signum, as_js
 def test_a_check_does_not_outlive_a_probe_that_is_killed(tmp_path):
     process = start(tmp_path, "sleeps", stdout=subprocess.DEVNULL)
     child = wait_for(lambda: child_of(process.pid, "sleeps"))
-    # Until it has said so, it has not asked the kernel yet to end with its parent.
+    # Only a process that has written its stage has asked the kernel to end it with its parent.
     wait_for(lambda: any(path.name == "stage" for path in Path(f"/proc/{child}/cwd").iterdir()))
     process.kill()
     process.wait()

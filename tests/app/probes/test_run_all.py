@@ -1,4 +1,4 @@
-"""All checks: its order, when it ends, and what it says."""
+"""Tests of running all checks: their order, when the probe stops, and what it reports."""
 
 from vpoc.probes import run_all as module
 from vpoc.probes.check import CheckResult

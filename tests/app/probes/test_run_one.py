@@ -1,4 +1,4 @@
-"""One check in its process: what comes of it, and that nothing of it stays behind."""
+"""Tests of running one check in its process: the result, and that no process of the check is left behind."""
 
 import os
 import signal
@@ -123,7 +123,7 @@ def test_grandchildren_are_ended_too(tried, tmp_path, monkeypatch, check, own_gr
 
 @pytest.mark.filterwarnings("ignore:.*Popen.__del__:pytest.PytestUnraisableExceptionWarning")
 def test_a_process_that_cannot_be_killed_is_named(tried, monkeypatch):
-    """Signals do not reach it here, which from outside is what a process that waits for a dead GPU looks like."""
+    """The stand-in for `send` delivers no signal, as if the process waited in the kernel for a dead GPU."""
     told = []
     monkeypatch.setattr(processes, "send", lambda pid, signum: told.append((pid, signum)))
     monkeypatch.setattr(run_one, "TERM_S", 0.1)

@@ -1,4 +1,4 @@
-"""Every device path against the CPU's levels and against an oracle in plain Python integers."""
+"""Tests of every device path against the CPU's levels and against an oracle in plain Python integers."""
 
 from dataclasses import fields
 
@@ -46,7 +46,7 @@ def test_agrees_with_the_oracle(sessions, path, chunk_size, data):
 
 
 def walk(sessions, seed=7):
-    """Sessions of 1 to 60 bars whose ranges differ a lot."""
+    """Return sessions of 1 to 60 bars whose ranges differ a lot."""
     random = np.random.default_rng(seed)
     made = []
     for _ in range(sessions):
@@ -87,7 +87,7 @@ def test_ties_go_to_the_middle_of_the_session_then_to_the_lower_price(path):
 
     near_the_middle = traded((0, 5), (4, 5), (10, 1))
     lower = traded((0, 5), (1, 1), (2, 5))
-    # In one matrix with a wide session, whose middle is another.
+    # A wide session in the same matrix has its middle elsewhere.
     wide = traded((0, 5), (30, 1), (100, 5))
     found = computed([near_the_middle, lower, wide], path, 1000)
     assert [levels[0] - PRICE for levels in found] == [4, 0, 0]
@@ -106,8 +106,8 @@ def test_volumes_that_no_float_can_tell_apart(path):
 @pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
 @pytest.mark.parametrize("path", PATHS)
 def test_padding_is_absent_not_empty(path, chunk_size):
-    # Nothing is left above the high, so the area goes down through empty rows; and without any volume the padding,
-    # which is 0 too, must not become the VPOC.
+    # No rows are left above the high, so the value area extends down through empty rows; and in a session without
+    # volume the padding, which is 0 as well, must not become the VPOC.
     gap_below = [(PRICE, PRICE, PRICE, 4), (PRICE + 8, PRICE + 8, PRICE + 8, 5)]
     no_volume = [(PRICE, PRICE + 4, PRICE, 0)]
     wide = [(PRICE, PRICE + 50, PRICE, 100)]
@@ -139,7 +139,7 @@ def allocations(monkeypatch, sessions, path, chunk_size):
 
 
 def test_what_each_path_allocates(monkeypatch):
-    # 4, 51, 3 and 60 ticks, and a column that ends the differences.
+    # The sessions have 4, 51, 3 and 60 ticks; the array of differences has one more column.
     sessions = [[(PRICE, PRICE + span, PRICE, 100)] for span in (3, 50, 2, 59)]
     assert allocations(monkeypatch, sessions, "chunked", 1) == [5, 52, 4, 61]
     assert allocations(monkeypatch, sessions, "preallocated", 1) == [61]

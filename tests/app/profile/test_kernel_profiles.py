@@ -1,4 +1,4 @@
-"""The compiled part against numpy: every fact of every profile, to the last bit."""
+"""Tests of the compiled kernel against numpy: every fact of every profile is bitwise identical."""
 
 from dataclasses import fields, is_dataclass, replace
 
@@ -35,7 +35,7 @@ def assert_same(found, wanted, name=""):
 
 
 def both(monkeypatch, work):
-    """What `work` gives with the compiled part, and with numpy."""
+    """Return the results of `work` with the compiled kernel and with numpy."""
     found = work()
     with monkeypatch.context() as without:
         without.setattr(compiled, "present", lambda: False)
@@ -57,7 +57,7 @@ def check(monkeypatch, bars, sessions, placement, method):
 def a_bar(draw, far):
     low = PRICE + draw(st.integers(-far, far))
     high = low + draw(st.one_of(st.integers(0, 6), st.integers(0, far)))
-    # Small volumes make ties, empty rows and level stretches; large ones need 64 bits.
+    # Small volumes make ties, empty rows and plateaus; large ones need 64 bits.
     volume = draw(st.one_of(st.integers(0, 3), st.integers(0, 200), st.integers(0, 2**53)))
     inside = st.integers(low, high)
     return draw(st.integers(0, 4)), draw(inside), high, low, draw(inside), volume
@@ -65,7 +65,7 @@ def a_bar(draw, far):
 
 @st.composite
 def some_sessions(draw):
-    """Columns of bars that follow each other by 0 to 4 brackets, and how many each session has."""
+    """Return columns of bars that follow each other by 0 to 4 brackets, and the number of bars of each session."""
     far = draw(st.sampled_from([4, 20, 300]))
     return draw(st.lists(st.lists(a_bar(far), min_size=1, max_size=14), min_size=1, max_size=4))
 
@@ -110,7 +110,7 @@ def test_any_bars(sessions, placement, method, threads):
 
 
 def test_nodes_that_are_just_tall_or_deep_enough(monkeypatch):
-    """Smoothed volumes of exactly half the peak and of exactly a quarter."""
+    """The smoothed volumes are exactly half and exactly a quarter of the peak."""
     rng = np.random.default_rng(5)
     sessions = []
     for _ in range(300):
@@ -164,7 +164,7 @@ def test_naked_levels(sessions):
 
 
 def test_bars_that_are_no_rows_of_their_own(merged, monkeypatch):
-    """Columns of other types and with gaps in memory are as good."""
+    """Columns of other types, and columns with gaps in memory, give the same levels."""
     bars = load_bars(merged)
     sessions = split_sessions(bars).take(slice(3, 9))
     wide = replace(bars, high=np.repeat(bars.high, 2)[::2], volume=bars.volume.astype(np.int32))

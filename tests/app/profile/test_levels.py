@@ -1,4 +1,4 @@
-"""Profiles against an oracle in plain Python integers, written from the definitions."""
+"""Tests of profiles against an oracle in plain Python integers, written from the definitions."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_developing_profiles_agree_with_the_oracle(sessions, method):
 
 @st.composite
 def a_busy_bar(draw):
-    """One of many that are alike, so that the VPOC moves often, over a range that is wider than the rivals are many."""
+    """Return one of a few similar bars, so that the VPOC moves often, over a range with more ticks than rivals."""
     low = PRICE + draw(st.sampled_from([0, 1, 2, 20, 40, 60]))
     high = low + draw(st.sampled_from([0, 0, 1, 5]))
     return low, high, draw(st.sampled_from([low, high])), draw(st.integers(0, 4))
@@ -74,11 +74,11 @@ TIED_WITH_NO_RIVAL = [
     print_at(5, 5),
     print_at(0, 2),
 ]
-"""The VPOC comes from 3, which is no rival of 5 at the end, but was its equal before."""
+"""The VPOC moves away from 3, which is no rival of 5 at the end but had the same volume before."""
 
 
 def last_move_of(session):
-    """The bar, from 0, at which the VPOC of the bars so far last changed."""
+    """Return the bar, from 0, at which the VPOC of the bars so far last changed."""
     vpoc = [levels_of_session(session[: i + 1])[0] for i in range(len(session))]
     return max((i for i in range(1, len(vpoc)) if vpoc[i] != vpoc[i - 1]), default=0)
 
@@ -91,7 +91,7 @@ def last_move_of(session):
 )
 @example([TIED_WITH_NO_RIVAL], 1)
 def test_the_last_move_of_the_developing_vpoc_is_found(sessions, rivals):
-    """However few ticks are taken for rivals of the VPOC."""
+    """The result does not depend on how many ticks count as rivals of the VPOC."""
     bars, found = as_bars(sessions)
     rth = rth_bars(bars, found, "uniform")
     profiles, histogram = session_profiles(rth, "two_row")

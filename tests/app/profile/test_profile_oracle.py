@@ -1,4 +1,4 @@
-"""Profiles, levels, TPO and nodes against the oracle: synthetic sessions, exact integer equality."""
+"""Tests of profiles, levels, TPO and nodes against the oracle: synthetic sessions, exactly equal integers."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from vpoc.profile.tpo import session_tpo
 PLACEMENTS = ("uniform", "close", "typical", "ticks")
 METHODS = ("two_row", "one_row")
 
-# Small volumes make ties and empty rows; the largest still sum to less than 2^63.
+# Small volumes make ties and empty rows; the sum of the largest ones is still below 2^63.
 volumes = st.one_of(st.integers(0, 3), st.integers(0, 20), st.integers(0, 2**53), st.just(2**53), st.just(0))
 
 
@@ -37,13 +37,13 @@ def a_trade(draw):
 sessions = st.one_of(
     st.lists(a_bar(), min_size=1, max_size=8),
     st.lists(a_trade(), min_size=1, max_size=12),
-    # A session of one tick.
+    # A session whose bars all have one tick.
     st.lists(volumes, min_size=1, max_size=4).map(lambda sizes: [Bar(0, *[PRICE] * 4, size) for size in sizes]),
 )
 row_sizes = st.sampled_from([1, 1, 2, 3, 4, 7, 200])
-# Flat stretches of one height each: plateaus, deep valleys, ties and empty rows.
+# Flat stretches: plateaus, deep valleys, ties and empty rows.
 blocks = st.lists(st.tuples(st.sampled_from([0, 0, 1, 2, 5, 9, 10, 2**53]), st.integers(1, 14)), min_size=1, max_size=9)
-# Hills with wide and shallow floors between them: nodes of both kinds.
+# Hills with wide, shallow valleys between them give high and low volume nodes.
 hills = st.lists(
     st.tuples(st.integers(5, 12), st.integers(1, 12), st.integers(0, 2), st.integers(6, 20)), min_size=2, max_size=4
 )
@@ -60,7 +60,7 @@ def columns(bars, *names):
 
 
 def as_dict(profile):
-    """Volume by row number, as the oracle has it."""
+    """Return the volume by row number, in the oracle's form."""
     assert profile.volume.dtype == np.int64
     assert profile.base % profile.row_ticks == 0
     return {profile.base // profile.row_ticks + i: volume for i, volume in enumerate(profile.volume.tolist())}
@@ -94,7 +94,7 @@ def test_levels_of_any_histogram(volume, method):
 @settings(max_examples=300, deadline=None)
 @given(st.lists(histograms, min_size=1, max_size=6), st.integers(0, 3), st.integers(0, 3), st.sampled_from(METHODS))
 def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
-    """Profiles of all widths, each at its own place in the matrix; the padding is no rows."""
+    """Each profile of another width lies at its own place in the matrix, and the padding counts as no rows."""
     width = before + max(len(volume) for volume in profiles) + after
     matrix = np.zeros((len(profiles), width), dtype=np.int64)
     first = np.array([(before * (i + 1)) % (width - len(volume) + 1) for i, volume in enumerate(profiles)])

@@ -1,4 +1,4 @@
-"""Mistakes that other programs, or an earlier version of this one, have really made."""
+"""Tests of mistakes that other programs, or an earlier version of this one, really made."""
 
 import datetime as dt
 
@@ -17,7 +17,7 @@ KINDS = (("bar", "close"), ("session", "close"), ("session", "open"))
 
 
 def profile_at(prices, tick):
-    """The profile of (price, volume) pairs; the rows between them are empty."""
+    """Return the profile of (price, volume) pairs; the rows between them are empty."""
     ticks = {round(price / tick): volume for price, volume in prices}
     rows = [ticks.get(row, 0) for row in range(min(ticks), max(ticks) + 1)]
     return Profile(min(ticks), np.array(rows))
@@ -30,21 +30,21 @@ def levels(profile, method):
 
 @pytest.mark.parametrize("method", ["two_row", "one_row"])
 def test_a_gap_is_not_stepped_over(method):
-    """12.6 of 18: the empty rows above lose against 2 below, and then only the climb through the gap is left."""
+    """12.6 of 18 are needed: the empty rows above lose to the 2 below, then only the way up through the gap is left."""
     assert levels(profile_at([(100, 2), (100.25, 10), (200, 6)], 0.25), method) == (400, 401, 800)
-    # 11.9 of 17 are reached with the 2 below. As if the rows were neighbours, the 5 at 200 would have won.
+    # 11.9 of 17 are needed and reached with the 2 below. If the rows were neighbours, the 5 at 200 would have won.
     assert levels(profile_at([(100, 2), (100.25, 10), (200, 5)], 0.25), method) == (400, 401, 401)
 
 
 @pytest.mark.parametrize(("method", "vah"), [("two_row", 103), ("one_row", 102)])
 def test_a_far_print_makes_no_value_area_of_400_ticks(method, vah):
-    """14.7 of 21: 10 and 4 below and 1 above."""
+    """14.7 of 21 are needed: 10 at the VPOC, 4 below and 1 above."""
     assert levels(profile_at([(100, 4), (101, 10), (102, 1), (500, 6)], 1), method) == (100, 101, vah)
 
 
 @pytest.mark.parametrize("method", ["two_row", "one_row"])
 def test_padding_does_not_lift_the_value_area_above_the_high(method):
-    """A narrow profile beside a wide one. Above its VPOC there are no rows, which is less than two empty rows below."""
+    """The profile is padded beside a wide one. No rows above its VPOC must lose to two empty rows below it."""
     matrix = np.zeros((2, 40), dtype=np.int64)
     matrix[0, 10:14] = 4, 0, 0, 5
     matrix[1] = 7
@@ -70,7 +70,7 @@ def test_the_61st_minute_is_not_of_the_initial_balance():
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
-    """Until 2015 Globex traded to 17:15: those bars belong to the day, but a row is as of 17:00."""
+    """Until 2015 Globex traded until 17:15: those bars belong to the day, but a row is as of 17:00."""
     bars = synthetic(4, 23, 5, first=dt.date(2013, 9, 3), night=1)
     late = [
         Bar(utc(date, minute), 16_000, 20_000, 15_000, 16_000, 10**6, 99.0)
@@ -85,7 +85,7 @@ def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
 @pytest.mark.real_data
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_the_roll_of_march_2026(rows, as_of, real_data, tmp_path_factory):
-    """No jump of prices shows it. From Monday of the expiry week on, a row needs five sessions of the new contract."""
+    """Prices do not jump at it. From Monday of the expiry week on, a row needs five sessions of the new contract."""
     path = merged_2026(real_data, tmp_path_factory)
     first = [frame_of(path, rows, as_of, rolls=rolls, lookback=20)["trade_date"][0] for rolls in ("none", "calendar")]
     assert first == [dt.date(2026, 3, 17), dt.date(2026, 3, 23)]
@@ -94,7 +94,7 @@ def test_the_roll_of_march_2026(rows, as_of, real_data, tmp_path_factory):
 @pytest.mark.real_data
 @pytest.mark.parametrize(("placement", "least", "most"), [("uniform", 0, 1), ("close", 42, 42)])
 def test_the_vpoc_is_not_the_last_close(placement, least, most, real_data, tmp_path_factory):
-    """The 50 are all sessions of the NYSE from 17 February to 28 April 2026; each is complete."""
+    """The file has 50 sessions, all those of the NYSE from 17 February to 28 April 2026, and each is complete."""
     bars = read_merged(merged_2026(real_data, tmp_path_factory))
     sessions = [session for session in split(bars, calendar, 300) if session.rth]
     assert len(sessions) == 50

@@ -1,4 +1,4 @@
-"""One rank of an exchange: `python exchange_rank.py SCENARIO FOLDER RANK WORLD`; prints what it saw as JSON."""
+"""Run one rank of an exchange: `python exchange_rank.py SCENARIO FOLDER RANK WORLD`; prints its result as JSON."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def sums(exchange: SharedGradients, rank: int, world: int) -> int:
 
 
 def with_delays(exchange: SharedGradients, rank: int, world: int) -> int:
-    """The content of a slot is of its round alone, so that one overwritten too early would be seen."""
+    """Exchange with random delays; each round has its own values, so that a slot overwritten too early is noticed."""
     chance = np.random.default_rng(rank)
     right = 0
     for number in range(ROUNDS):
@@ -61,7 +61,7 @@ def numbers(exchange: SharedGradients, rank: int, world: int) -> list[str]:
 def killed(exchange: SharedGradients, rank: int, world: int) -> None:
     exchange.barrier()
     if rank == 1:
-        # Like a loader worker, it has what its parent had open.
+        # Like a loader worker, the child inherits the open files of its parent.
         if os.fork() == 0:
             os.close(1)
             note = Path(sys.argv[2], "worker.new")

@@ -1,4 +1,4 @@
-"""Launchers and their ranks as real processes."""
+"""Start launchers and their ranks as real processes."""
 
 import os
 import signal
@@ -59,7 +59,7 @@ def until(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
 
 
 def pids(folder: Path, count: int) -> list[int]:
-    """The processes that have written their pid, as the name of a file, in `folder`, once there are `count`."""
+    """Wait until `count` processes have written a file named by their pid into `folder`, and return the pids."""
     assert until(lambda: len(list(folder.iterdir())) == count)
     return [int(path.name) for path in folder.iterdir()]
 

@@ -16,7 +16,7 @@ RANK = Path(__file__).with_name("exchange_rank.py")
 
 
 def told(scenario: str, folder: Path, world: int, starting: int | None = None) -> list[dict[str, Any]]:
-    """What each of the ranks saw; nothing from one that was killed. Only the first `starting` are started."""
+    """Return the result of each rank, {} for a killed one; only the first `starting` ranks are started."""
     ranks = [
         subprocess.Popen(
             [sys.executable, str(RANK), scenario, str(folder), str(rank), str(world)],

@@ -102,7 +102,7 @@ def test_no_signal_is_blocked_in_a_rank():
 
 
 def test_what_the_failed_rank_said_comes_before_the_line_about_it():
-    # While the others are still being started.
+    # Rank 0 fails while the other ranks are still being started.
     ended = launched("test $RANK = 0 && { echo I fail >&2; exit 3; }; sleep 60", 10)
     said, line = ended.stderr.splitlines()
     assert (ended.returncode, said) == (3, "I fail")
@@ -330,7 +330,7 @@ while not (folder / "go").exists():
 
 
 def test_nobody_ends_by_being_asked_for_stacks(tmp_path, monkeypatch):
-    """Rank 1 answers; rank 0, as one that is not so far yet, and the launcher do not."""
+    """Rank 1 writes its stacks; the launcher and rank 0, which has no handler yet, ignore the signal and go on."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     stacks = tmp_path / "stacks"
     with launching(f"exec {sys.executable} -c '{LISTENS}'", 2) as launcher:

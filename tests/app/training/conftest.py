@@ -5,7 +5,7 @@ from vpoc.training.inputs.samples import Samples
 
 
 def made(inputs, labels, weights=None, window=1):
-    """Samples of one session: one per row that has a window."""
+    """Return samples of one session, one for each row that has a full window."""
     count = len(inputs)
     ends = np.arange(window - 1, count)
     return Samples(
@@ -20,5 +20,5 @@ def made(inputs, labels, weights=None, window=1):
 
 @pytest.fixture(name="made")
 def make_samples():
-    """Samples from inputs and labels."""
+    """Return the function that makes samples from inputs and labels."""
     return made

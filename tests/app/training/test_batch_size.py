@@ -14,7 +14,7 @@ from vpoc.training.strategies.single import Single
 
 
 class Device:
-    """Has room for `room` samples, and remembers what was tried."""
+    """A stand-in for a device with room for `room` samples, which remembers the sizes that were tried."""
 
     def __init__(self, room):
         self.room = room
@@ -78,7 +78,7 @@ def test_other_errors_of_a_try_are_not_swallowed():
 
 
 class Tried:
-    """A model of which it is known whether its logits still live when the memory of a try is given back."""
+    """A model that records whether its logits still exist when the memory of a try is released."""
 
     def __init__(self, error=None):
         self.layer = torch.nn.Linear(3, 1)

@@ -1,4 +1,4 @@
-"""Files with the name of a checkpoint that hold none: whoever may write to the folder can have made them."""
+"""Tests of files that are named like checkpoints but are none; anyone who may write to the folder can make them."""
 
 import io
 import os
@@ -40,7 +40,7 @@ WHOLE = {"schema": 3, "identity": {}, "manner": {}, "position": {}, "history": {
     "content",
     [
         *(b"", b"junk", pickle.dumps(Harmful()), packed(Harmful()), packed([1]), packed({}), packed({"schema": 3})),
-        # A small one could fill the memory.
+        # A small compressed file could expand until memory is full.
         compressed(packed(WHOLE)),
     ],
 )

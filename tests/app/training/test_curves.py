@@ -96,7 +96,7 @@ def test_a_resumed_training_has_the_same_curve(before, after):
     losses = losses_of(before + after, seed=before)
     whole = fed(losses)
     whole.add_validation(7, 0.5)
-    # As a checkpoint keeps it: through torch.save, plain values only.
+    # The state goes through torch.save, as in a checkpoint, so it must have plain values only.
     first = fed(losses[:before])
     first.add_validation(7, 0.5)
     buffer = io.BytesIO()
@@ -181,7 +181,7 @@ def test_a_loss_that_is_not_finite_is_in_the_data_and_does_not_spoil_the_picture
 
 
 def colours(picture):
-    """How many dots of each of the lines' colours there are, in the left and the right half."""
+    """Return how many columns have a dot of each line's colour, in the left and in the right half."""
     pixels = (imread(io.BytesIO(picture))[:, :, :3] * 255).round().astype(int)
     middle = pixels.shape[1] // 2
     found = {}
@@ -212,7 +212,7 @@ def test_the_picture_shows_losses_at_the_left_and_memory_at_the_right():
     for name in ("rss_bytes", "driver_used_bytes", "allocated_bytes"):
         assert found[name][1] > 300, name
         assert found[name][0] == 0, name
-    # Reserved memory has the colour of the training loss.
+    # The line of reserved memory has the colour of the training loss.
     without = colours(fed([0.7, 0.6]).png())
     assert without["train"][1] == 0
     assert without["validation"] == (0, 0)
@@ -220,7 +220,7 @@ def test_the_picture_shows_losses_at_the_left_and_memory_at_the_right():
 
 @pytest.mark.slow
 def test_a_point_alone_can_be_seen():
-    """Which side the legend is on is not known, so that dots are counted with and without the point."""
+    """The side of the legend is unknown, so dots are counted with and without the point and compared."""
 
     def dots(value):
         curves = Curves(Clock())

@@ -1,4 +1,4 @@
-"""What training does on GPUs, compared with the CPU. Skipped, visibly, where torch sees none."""
+"""Tests of training on GPUs, compared with the CPU; visibly skipped where torch sees no GPU."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from vpoc.training.verify import verify
 
 pytestmark = pytest.mark.gpu
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
-"""Those by which the harness judges, for the first steps of an mlp."""
+"""The harness's tolerances for the first steps of an mlp."""
 
 KINDS = {
     "plain": {},

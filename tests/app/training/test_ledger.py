@@ -17,7 +17,7 @@ class Clock:
 
 
 def spent(*spans):
-    """A ledger after these spans of (kind, seconds)."""
+    """Return a ledger after these spans of (kind, seconds)."""
     clock = Clock()
     ledger = Ledger(clock=clock)
     for kind, seconds in spans:

@@ -53,7 +53,7 @@ def test_the_loop_learns_what_is_there_to_learn(options, made):
 
 
 def test_a_step_is_adamw(options, made):
-    """The first step, done by hand, with weights."""
+    """The first step equals one computed by hand, with weights."""
     chosen = options(batch_size=32, learning_rate=0.01, weight_decay=0.1, clip_norm=0.01)
     weights = np.random.default_rng(2).random(32).astype(np.float32)
     samples = learnable(made, 32, weights)
@@ -150,7 +150,7 @@ def test_weights_depend_on_the_seed_alone():
 
 
 class Watched(StepStage):
-    """Keeps its arguments."""
+    """A stand-in for StepStage that keeps its arguments."""
 
     def __init__(self):
         super().__init__()
@@ -193,7 +193,7 @@ def test_a_block_of_steps_is_one_stage(options, made):
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
 def test_the_objective_is_the_mean_over_all_samples_whatever_batch_they_are_in(options, made, kind):
-    """With a learning rate of nothing, the losses of the batches add up to the loss that validation states."""
+    """With a learning rate near zero, the losses of the batches average to the loss that validation reports."""
     chosen = options(batch_size=16, learning_rate=1e-30)
     samples = learnable(made, 100, np.random.default_rng(2).random(100).astype(np.float32) ** 4)
     trainer = trainer_of(network(12, (4,)), chosen)
@@ -232,7 +232,7 @@ def test_a_schedule_decides_the_rate_of_each_step(options, made):
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "micro", "clip"), [("mlp", 5, 1e-2), ("mlp", 16, 0.0), ("attention-small", 5, 1e-2)])
 def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, kind, micro, clip):
-    """Also where one resumes what the other began."""
+    """This also holds where one trainer resumes what the other began."""
     chosen = options(batch_size=16, micro_batch_size=micro, weight_decay=0.1, clip_norm=clip, schedule="cosine")
     weights = np.random.default_rng(2).random(100).astype(np.float32)
     count = 100 if kind == "mlp" else 20 + window_of(kind)
@@ -268,7 +268,7 @@ def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, ki
 
 
 def test_only_plain_float32_on_one_cpu_has_its_weights_in_one_vector(options):
-    """What speaks for a GPU's stack is the loop that adjusts one parameter after another."""
+    """On a GPU the parameters are updated one by one, because that loop represents the stack."""
     assert suits_vector(options())
     others = [{"device": "cuda"}, {"strategy": "ddp"}, {"use_mixed_precision": True}, {"injected_fault": "nan-loss@2"}]
     assert not any(suits_vector(options(**other)) for other in others)

@@ -1,4 +1,4 @@
-"""Training that is interrupted and resumed ends with bitwise identical weights."""
+"""Tests that a training that is interrupted and resumed ends with bitwise identical weights."""
 
 import hashlib
 import io
@@ -23,13 +23,13 @@ def trained(options, folder, progress=None):
 
 
 def facts(result):
-    """What must not depend on interruptions."""
+    """Return the results that must not depend on interruptions."""
     names = "rank_weights_sha256 first_steps epoch_losses steps_done steps_skipped"
     return {name: result[name] for name in names.split()} | {"sha256": result["model"]["sha256"]}
 
 
 class Stopping(Progress):
-    """Asks for an end at one of the steps."""
+    """A Progress that interrupts the training at a step."""
 
     def __init__(self, folder, at):
         super().__init__(folder)
@@ -59,7 +59,7 @@ KINDS = {
 }
 
 
-# The others join two of these, or change what the steps of one compute.
+# Tested every time; the other kinds combine two of these, or change what the steps of one compute.
 ALWAYS = ("plain", "chunks", "workers", "by hand", "best epoch", "layers on two devices", "attention")
 
 
@@ -137,7 +137,7 @@ def test_a_finished_training_is_not_done_again(options, tmp_path):
 
 
 def rewritten(path, change):
-    """A checkpoint whose document was changed, under the name that it then has."""
+    """Change the document of a checkpoint, and name the file by its new digest."""
     document = torch.load(path, weights_only=True)
     change(document)
     buffer = io.BytesIO()
@@ -159,7 +159,7 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [3, pytest.param(9, marks=pytest.mark.long), 14])
 def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
-    """Of a training so fast that it gets worse, and ends before its last epoch."""
+    """The training is so fast that it gets worse and stops before its last epoch."""
     chosen = options(epochs=6, keep="best", patience=2, learning_rate=0.3, schedule="cosine")
     whole, _ = trained(chosen, tmp_path / "whole")
     assert whole["stopped_early"]

@@ -40,7 +40,7 @@ def refuse(word):
 
 
 def trained(options, folder, name="m"):
-    """Train; the result, the metadata and what was said."""
+    """Train and return the result, the metadata and the lines that were printed."""
     said = []
     options = replace(options, run_dir=folder / "run")
     train(options, folder / "out", name, Progress(options.run_dir), said.append)
@@ -152,14 +152,14 @@ def test_features_made_before_give_the_same_training(options, tmp_path, merged, 
 
 def test_session_rows(options, tmp_path):
     result, _, _ = trained(options(rows="session", target="next_vpoc_touched"), tmp_path)
-    # Of 6, the last has no label, the one before validates, and the last of the other 4 is purged.
+    # Of 6 sessions, the last has no label, the one before it validates, and the last of the other 4 is purged.
     assert result["sessions"] == {"total": 26, "used": 6, "train": 3, "inner": 0, "validation": 1}
 
 
 def test_the_model_says_what_its_features_were(options, tmp_path):
     chosen = options(rows="session", as_of="open", target="next_up", value_area="one_row", rolls="none", epochs=1)
     result, _, _ = trained(chosen, tmp_path)
-    # The sixth has no next open; of 5, the last validates, and the last of the other 4 is purged.
+    # The sixth session has no next open; of 5, the last validates, and the last of the other 4 is purged.
     assert result["sessions"] == {"total": 26, "used": 5, "train": 3, "inner": 0, "validation": 1}
     found = load_model(tmp_path / "out" / "m.pt").feature_options
     assert found == chosen.of_features
@@ -199,7 +199,7 @@ def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch,
 
 
 def refused_and_the_old_model_kept(options, folder, what):
-    """Train over a model that is there; it stays."""
+    """Train over an existing model and check that the training fails and keeps that model."""
     old = folder / "out" / "m.pt"
     old.parent.mkdir(exist_ok=True)
     old.write_bytes(b"old")
@@ -220,7 +220,7 @@ def test_without_a_scaler_a_gradient_that_is_not_finite_stops_at_once(options, t
 
 
 def poison(monkeypatch, steps, *, scaler=False, by=math.inf):
-    """Make the gradient of these steps infinite, with a scaler that is on where it is asked for."""
+    """Multiply the gradient of these steps by `by`; with `scaler`, turn the gradient scaler on."""
     fresh = fit.fresh_network
 
     def poisoned(*what):
@@ -236,7 +236,7 @@ def poison(monkeypatch, steps, *, scaler=False, by=math.inf):
 
     monkeypatch.setattr(fit, "fresh_network", poisoned)
     if scaler:
-        # What is in float32 on a CPU has none, and another loop.
+        # A training in float32 on a CPU would use no scaler, and the loop of one vector.
         monkeypatch.setattr(fit, "suits_vector", lambda _options: False)
         monkeypatch.setattr(
             torch.amp,
@@ -342,7 +342,7 @@ def test_weights_that_are_not_finite_write_nothing(options, tmp_path, monkeypatc
     def spoil(self, *what):
         found = honest(self, *what)
         with torch.no_grad():
-            # The ReLU makes a 0 of it, so that no loss shows it.
+            # The ReLU turns it into 0, so no loss shows it.
             self.strategy.model[0].bias[0] = -math.inf
         return found
 
@@ -381,7 +381,7 @@ def test_constant_rate_loss(made):
 
 @pytest.mark.slow
 def test_a_resident_training_does_not_import_the_compiler_of_torch(merged, tmp_path):
-    """It takes as long as a small training."""
+    """The import would take as long as a small training."""
     words = ["train", "--data", merged, "--lookback", 20, "--loop", "resident", "--epochs", 1, "--output", tmp_path]
     code = (
         "import sys; from vpoc.cli import run; assert run(sys.argv[1:]) == 0; "

@@ -28,7 +28,7 @@ def reported(monkeypatch):
 
 
 def test_complaints_on_the_way_out_are_silent_after_a_signal(reported):
-    """The one line that says what ended the work stays one line."""
+    """The single line that says what interrupted the work stays the only one."""
     with pytest.raises(Interrupted):
         terminated_work(Progress(None))
     Sulky()

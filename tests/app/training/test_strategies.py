@@ -1,4 +1,4 @@
-"""Every strategy trains the model that one device trains; faults of a rank end all of them, with a reason."""
+"""Tests that every strategy trains the model that one device trains, and that one rank's fault ends all of them."""
 
 import json
 import os
@@ -25,7 +25,7 @@ RANKED = ["ddp", "averaging", pytest.param("fsdp", marks=needs_fsdp)]
 
 @pytest.fixture(scope="session")
 def features(merged, tmp_path_factory):
-    """Features of the small file, so that a rank only has to train."""
+    """Return a file of features of the small data file, so that a rank only has to train."""
     path = tmp_path_factory.mktemp("strategies") / "f.parquet"
     as_ranks(1, "features", "--data", merged, "--output", path, "--lookback", 20)
     return path
@@ -36,16 +36,16 @@ def command(*words):
 
 
 def vpoc(*words, status=0):
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     done = subprocess.run(command(*words), capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
 
 def as_ranks(world, *words, statuses=None):
-    """The command as so many ranks, without the launcher: forked from a process that has imported torch already.
+    """Run the command as `world` ranks without the launcher, forked from a process that has imported torch already.
 
-    What they print; their exit statuses must be 0, or those given.
+    Return their output. Their exit statuses must be 0, or `statuses`.
     """
     with tempfile.TemporaryDirectory() as folder:
         common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo"}
@@ -63,7 +63,7 @@ def as_ranks(world, *words, statuses=None):
 
 @pytest.fixture
 def train(merged, features, tmp_path):
-    """Words of `vpoc train` into a folder of that name; options are added."""
+    """Return a function that makes the words of `vpoc train` into a folder of the given name; options are added."""
 
     def words(name, *more):
         small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
@@ -86,7 +86,7 @@ def weights(tmp_path, name):
 @pytest.mark.parametrize("strategy", RANKED)
 @pytest.mark.parametrize("model", ["mlp", "attention-small"])
 def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strategy, model):
-    """Bitwise: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
+    """Bitwise, as two gradients sum in one order only. The last batch is short; attention's has unequal shares."""
     more = ["--model", model, "--batch-size", 18]
     as_ranks(1, *train("alone", *more, "--micro-batch-size", 9))
     as_ranks(2, *train("ranks", *more, "--strategy", strategy))
@@ -102,7 +102,7 @@ def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strate
 
 @needs_fsdp
 def test_ranks_with_unequal_shares_work_in_equally_many_parts(train, tmp_path):
-    """Of a batch of 31, 16 samples are in four parts and 15 would be in three."""
+    """A batch of 31 gives one rank 16 samples in four parts; the other rank's 15 would fit into three."""
     more = ["--batch-size", 31, "--micro-batch-size", 5]
     as_ranks(1, *train("alone", *more))
     as_ranks(2, *train("ranks", *more, "--strategy", "fsdp"))
@@ -112,7 +112,7 @@ def test_ranks_with_unequal_shares_work_in_equally_many_parts(train, tmp_path):
 
 
 def test_four_ranks_of_ddp_resume_to_bitwise_identical_weights(train, tmp_path):
-    """DDP sums in another order after its first pass than in it; with two ranks there is one order only."""
+    """In its first pass DDP sums in another order than afterwards; this shows only with more than two ranks."""
     more = ["--model", "attention-small", "--strategy", "ddp"]
     as_ranks(4, *train("whole", *more, "--epochs", 2))
     as_ranks(4, *train("cut", *more, "--epochs", 1))
@@ -122,7 +122,7 @@ def test_four_ranks_of_ddp_resume_to_bitwise_identical_weights(train, tmp_path):
 
 @pytest.mark.parametrize("strategy", RANKED)
 def test_four_ranks_differ_in_rounding_only(train, tmp_path, strategy):
-    """Tolerance 1e-4 of the largest weight: sums of four are made in another order, and Adam divides by roots of them.
+    """The tolerance is 1e-4 of the largest weight: four ranks sum in another order, and Adam divides by square roots.
 
     The last batch has fewer samples than ranks.
     """
@@ -140,7 +140,7 @@ def test_averaging_of_four_ranks_has_the_order_of_micro_batches(train, tmp_path)
     as_ranks(1, *train("alone", "--micro-batch-size", 2))
     as_ranks(4, *train("ranks", "--strategy", "averaging"))
     assert len(set(result(tmp_path, "ranks")["rank_weights_sha256"])) == 1
-    # The short last batch is shared otherwise than it is cut.
+    # The short last batch is not compared, because ranks share it in other parts than one device cuts it into.
     alone, ranks = result(tmp_path, "alone")["first_steps"], result(tmp_path, "ranks")["first_steps"]
     assert ranks[:10] == alone[:10]
 
@@ -169,7 +169,7 @@ def test_layers_are_spread_by_their_parameters():
     ],
 )
 def test_ranks_that_are_interrupted_resume_to_bitwise_identical_weights(train, tmp_path, strategy, signum, status):
-    """The signal goes to the launcher; with one that can be caught all ranks end after the same step."""
+    """The launcher gets the signal; after a signal that can be caught, all ranks end after the same step."""
     more = ["--strategy", strategy, "--epochs", 3, "--micro-batch-size", 3]
     words = train("cut", *more, "--devices", 2, "--checkpoint-every", 0)
     process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -195,7 +195,7 @@ def wait_for(condition, seconds=60.0):
 
 
 def orphans(folder):
-    """Processes with `folder` in their command line."""
+    """Return the processes that have `folder` in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -274,10 +274,10 @@ def torchrun(*words):
 
 @pytest.mark.long
 def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
-    # So that the last batch has as many parts alone as there are ranks.
+    # With micro-batches of 9, the last batch has as many parts on one device as there are ranks.
     as_ranks(1, *train("alone", "--batch-size", 18, "--micro-batch-size", 9))
     words = ["-m", "vpoc", *map(str, train("ranks", "--batch-size", 18, "--strategy", "ddp"))]
-    # Somebody may take the port before the ranks do.
+    # Another program may take the port before the ranks do, so three attempts.
     for _ in range(3):
         done = torchrun(*words)
         if "address already in use" not in done.stderr.lower():

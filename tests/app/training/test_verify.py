@@ -1,4 +1,4 @@
-"""What a training claims is what `verify` computes of it, and what it left is not believed."""
+"""Tests of `verify`: it computes again what a training claims, and does not trust the files that the training left."""
 
 import json
 import zipfile
@@ -17,7 +17,7 @@ from vpoc.training.verify import KeptState, verify
 
 @pytest.fixture
 def trained(options, tmp_path):
-    """Train with some options; the options and the result."""
+    """Return a function that trains with some options and returns the options and the result."""
 
     def make(**chosen):
         made = options(run_dir=tmp_path / "run", workload_hash="w", **chosen)
@@ -28,7 +28,7 @@ def trained(options, tmp_path):
 
 
 def verified(options, result, folder, number=0):
-    """What is found of the main model, replayed from the state `number`."""
+    """Return the findings about the main model, replayed from the state `number`."""
     state = result["states"][number]
     kind = result["model_kind"]
     states = {kind: KeptState(state["step"], folder / "run" / "states" / state["file"])}
@@ -92,7 +92,7 @@ def test_states_are_bounded_in_number_and_size(steps, epochs, parameters, parts)
 
 
 def test_the_steps_are_those_that_the_harness_expects():
-    """As `harness.evidence.files.kept_states` draws them: see its tests."""
+    """The tests of `harness.evidence.files.kept_states`, by which the harness draws steps, have the same numbers."""
     assert sorted(drawn_steps(32, 6, "mlp", "0" * 32)) == [2, 8, 11, 20, 23, 32]
     assert sorted(drawn_steps(32, 6, "attention", "0" * 32)) == [5, 9, 15, 18, 24, 27]
 
@@ -173,7 +173,7 @@ def test_what_is_no_file_of_torch_is_no_model_and_no_state(trained, tmp_path):
 
 
 def test_a_compressed_file_is_no_state(trained, tmp_path):
-    """It would unpack to a thousand times its size."""
+    """A compressed state could expand to a thousand times its size."""
     asked, result = trained()
     file = tmp_path / "run" / "states" / result["states"][0]["file"]
     with zipfile.ZipFile(file) as archive:

@@ -30,7 +30,7 @@ GOOD = [line(minute) for minute in range(300)]
 
 @pytest.fixture
 def fixed(tmp_path):
-    """Fix the text: what was done, the copy's lines, and the changes as (line, action, reason, was, now)."""
+    """Return a function that fixes a text: result, the copy's lines, changes as (line, action, reason, was, now)."""
 
     def do(text, name="m.csv", **reading):
         path, output, changes = tmp_path / name, tmp_path / "out" / name, tmp_path / "out" / "changes.csv"
@@ -200,7 +200,7 @@ def test_what_is_fixed_is_right_and_stays_so(tmp_path_factory, mishaps, ended):
     assert not [error for error in left.errors if any(claim in error for claim in CLAIMED)]
     assert left.facts["rows"] == quality.facts["rows"] - done.dropped
     assert left.facts["exact_duplicates"] == 0
-    # Nothing is invented: each line of the copy is one of the file, but for an emptied VIX.
+    # Fixing invents nothing: each line of the copy is a line of the file, except where a VIX was emptied.
     lines = set(path.read_bytes().splitlines(keepends=True))
     lines |= {row.replace(b",0\n", b",\n").replace(b",0\r", b",\r") for row in lines}
     assert set(copy.read_bytes().splitlines(keepends=True)) <= lines
@@ -283,7 +283,7 @@ def test_the_command(merged, tmp_path, capsys):
     assert (tmp_path / "copy.changes.csv").read_text().startswith("line,action,reason,was,now\n501,dropped,")
     assert copy.read_text() == "".join(lines[:500] + lines[501:])
     assert run(["check", str(path), "--changes", str(copy)]) == 2
-    # What --fix cannot fix decides the exit status.
+    # The exit status says whether problems are left that --fix cannot fix.
     path.write_text("".join(lines[:600]))
     assert (
         run(["check", str(path), "--lookback", "20", "--fix", str(copy), "--changes", str(tmp_path / "list.csv")]) == 1

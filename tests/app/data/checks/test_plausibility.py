@@ -1,4 +1,4 @@
-"""The gate: each fault is planted, and found by its own rule; sound files pass."""
+"""Tests of the plausibility check: each planted fault is found by its own rule, and sound files pass."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -175,7 +175,7 @@ def test_a_small_print_is_worth_a_warning(minutes):
 
 @pytest.fixture
 def bad_print(minutes, tmp_path):
-    """The file of minutes with one high that is 5 % higher, at 10:00 New York."""
+    """Return the file of minute bars with one high, at 10:00 New York, raised by 5 %."""
     lines = minutes.read_text().splitlines(keepends=True)
     cells = lines[9241].split(",")
     cells[2] = str(float(cells[2]) * 1.05 // 0.25 * 0.25)
@@ -208,7 +208,7 @@ def test_check_features_and_train_refuse_the_same_file(bad_print, tmp_path, caps
         run(["features", "--data", str(bad_print), "--lookback", "20", "--output", output, "--accept", "bad-print"])
         == 0
     )
-    # What was accepted once is not accepted for ever.
+    # Accepting a file for one command does not accept it for the next ones.
     assert run(["features", "--data", str(bad_print), "--lookback", "20", "--output", output]) == 2
     capsys.readouterr()
     for command in ("train", "evaluate"):
@@ -258,7 +258,7 @@ def test_fix_leaves_a_bad_print_out_and_the_copy_passes(bad_print, tmp_path, cap
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", REAL)
 def test_real_files_pass(real_data, tmp_path, name):
-    """At most one thing for each month of data is worth a warning."""
+    """A real file of one month may cause at most one warning."""
     bars = load_bars(merged_csv(real_data, name, tmp_path))
     assert found(bars) == []
     assert len(found(bars, gross=False)) <= 1

@@ -24,7 +24,7 @@ def minutes(tmp_path_factory):
 
 @pytest.fixture
 def changed(minutes, tmp_path):
-    """Write a file with some cells or lines of the minutes changed: {row: {column: text}}, or {row: line}."""
+    """Return a function that changes some cells or lines of `minutes`: {row: {column: text}} or {row: line}."""
 
     def write(changes, name="changed.csv"):
         lines = minutes.read_text().splitlines(keepends=True)
@@ -48,7 +48,7 @@ def facts_of(path, *names, **options):
 
 
 def at(session, clock):
-    """The row of a New York time of a session."""
+    """Return the row of a New York time of a session."""
     hour, minute = map(int, clock.split(":"))
     return session * BARS + ((hour - 18) % 24) * 60 + minute
 
@@ -275,7 +275,7 @@ def test_vix(changed):
     quality = inspect(path)
     assert quality.errors == []
     assert quality.facts["null_vix"] == 931
-    # From Thursday evening on; on Tuesday at 18:00 it is 5 days old, and four sessions are left.
+    # The VIX is constant from Thursday evening on; on Tuesday at 18:00 it is 5 days old, and four sessions are left.
     assert quality.facts["stale_vix"] == 4 * BARS - 1
     assert [warning.partition(": ")[2] for warning in inspect(path).warnings] == [
         f"{4 * BARS - 1} rows have a VIX that has not changed for more than 5 days",

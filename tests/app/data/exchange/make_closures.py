@@ -1,7 +1,7 @@
-"""Writes app/vpoc/data/exchange/closures.py from exchange_calendars (XNYS).
+"""Write app/vpoc/data/exchange/closures.py from exchange_calendars (XNYS).
 
 Run it with the Python of the app's tests: .cache/envs/cpu-test/bin/python tests/app/data/exchange/make_closures.py
-To take up a newer exchange_calendars, `make lock` first; test_calendar.py fails while the table differs from it.
+To use a newer exchange_calendars, run `make lock` first; test_calendar.py fails while the table differs from it.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ TABLE = Path(__file__).parents[4] / "app" / "vpoc" / "data" / "exchange" / "clos
 
 
 def closures() -> str:
-    """The module: every weekday on which the NYSE does not close at 16:00, with the minute of its close if it opens."""
+    """Return the module's text: the weekdays on which the NYSE does not close at 16:00, with the close if it opens."""
     schedule = exchange_calendars.get_calendar("XNYS", start=str(FIRST), end=str(LAST)).schedule
     local = schedule["close"].dt.tz_convert("America/New_York")
     opened = schedule.index.to_numpy().astype("datetime64[D]")

@@ -1,4 +1,4 @@
-"""Where the contract changes: by the column, by CME's calendar, by a file, or nowhere."""
+"""Tests of where the contract changes: by a column, by CME's calendar, by the user's file, or nowhere."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from vpoc.errors import UserError
 
 @pytest.fixture(scope="module")
 def bars(summer):
-    """26 sessions from 4 June 2018 on; 11 June is CME's roll, and the sixth of them."""
+    """Return 26 sessions from 4 June 2018 on; the sixth is 11 June, the day of CME's roll."""
     return load_bars(summer)
 
 
@@ -25,7 +25,7 @@ def numbers(sessions, rolls, symbols=()):
 
 
 def by_contract(bars, starts):
-    """The sessions, where another contract begins at each of `starts`, rows of the bars."""
+    """Return the sessions of the bars when a new contract begins at each row of `starts`."""
     contract = np.searchsorted(starts, np.arange(len(bars)), side="right")
     return split_sessions(type(bars)(**{**vars(bars), "contract": contract}))
 
@@ -94,7 +94,7 @@ def test_a_file_of_dates(sessions, tmp_path, text):
 
 
 def test_a_date_without_a_session_counts_from_the_next(sessions, tmp_path):
-    """4 July was a holiday, 16 June a Saturday; others are outside the file."""
+    """4 July was a holiday and 16 June a Saturday; the other dates are outside the file."""
     path = tmp_path / "rolls.csv"
     path.write_text("date\n2018-07-04\n2018-06-16\n2019-03-11\n")
     assert numbers(sessions, path) == [0] * 10 + [1] * 12 + [2] * 4

@@ -19,7 +19,7 @@ def seconds(stamp):
 @pytest.mark.parametrize(
     ("utc", "trade_date", "minute"),
     [
-        ("2024-01-07T23:00:00", "2024-01-08", 18 * 60),  # Sunday evening is Monday's
+        ("2024-01-07T23:00:00", "2024-01-08", 18 * 60),  # the evening of Sunday belongs to Monday's session
         ("2024-01-08T21:59:00", "2024-01-08", 16 * 60 + 59),
         ("2024-01-08T23:00:00", "2024-01-09", 18 * 60),
         ("2024-07-08T13:30:00", "2024-07-08", 9 * 60 + 30),  # summer time
@@ -73,7 +73,7 @@ def test_a_session_without_its_regular_hours_is_not_complete(merged):
 
 
 def whole_days(first, last, minutes=30):
-    """Bars of all hours of Globex, holidays and all, by trade date."""
+    """Return bars of all hours that Globex trades on an ordinary day, for every trade date, holidays included."""
     days = np.arange(np.datetime64(first), np.datetime64(last) + 1)
     days = days[np.is_busday(days)].astype(np.int64)
     local = (days * 86_400)[:, None] + np.arange(-6 * 3600, 17 * 3600, minutes * 60)
@@ -99,7 +99,7 @@ def days_of(sessions):
 
 
 def test_a_holiday_has_no_session_and_its_bars_are_overnight():
-    """4 July 2018, a Wednesday, after a half day."""
+    """4 July 2018 was a Wednesday, and the day before it a half day."""
     found = split_sessions(whole_days("2018-07-02", "2018-07-06"))
     assert days_of(found) == ["07-02", "07-03", "07-05", "07-06"]
     assert np.diff(found.number).tolist() == [1, 1, 1]
@@ -154,7 +154,7 @@ def test_every_bar_is_of_one_session(summer):
 
 
 def test_numbers_are_places_among_all_sessions_of_the_calendar(merged, summer):
-    """So that parts of a file agree on them, and a missing session is seen."""
+    """Sessions are numbered by the calendar: parts of a file number them alike, and a missing session leaves a gap."""
     winter, later = (split_sessions(load_bars(path)) for path in (merged, summer))
     assert np.diff(winter.number).tolist() == [1] * 25
     between = np.busday_count(np.datetime64("2018-01-02"), np.datetime64("2018-06-04"))
@@ -181,7 +181,7 @@ def test_sessions_are_taken_and_joined(merged):
 
 
 def test_trades_are_counted_by_the_minutes_that_have_some():
-    """A row per trade: 390 minutes, of which 371 are 95 %."""
+    """A file of trades has a row for each trade; 371 of the 390 minutes are 95 %."""
     bars = whole_days("2018-07-05", "2018-07-06", 1)
     trades = bars.take(np.repeat(np.arange(len(bars)), 3))
     trades = dataclasses.replace(trades, bar_seconds=0, ts=trades.ts + np.tile([0, 0, 59], len(bars)))
@@ -213,7 +213,7 @@ def test_bars_beyond_the_calendar_are_refused():
 
 
 def test_a_session_still_trading_is_not_complete(merged):
-    """38 of 39 bars are more than 95 %, but the last one may change everything."""
+    """38 of 39 bars are more than 95 %, but the missing last bar may still change everything."""
     bars = load_bars(merged)
     stop = split_sessions(bars).stop[-1]
     for missing, over in ((1, False), (0, True)):
@@ -257,7 +257,7 @@ def test_sessions_follow_each_other_until_something_is_missing(merged):
     half_day[sessions.start[3] + 20 : sessions.stop[3]] = False
     assert chain(split_sessions(bars.take(half_day)), no_rolls).tolist() == [0, 1, 2, 3, *range(22)]
     assert chain(split_sessions(without_regular_hours(bars, 3)), no_rolls).tolist() == [0, 1, 2, 3, *range(22)]
-    week[sessions.first[4] : sessions.first[8]] = False  # from Friday to the second Monday
+    week[sessions.first[4] : sessions.first[8]] = False  # the bars from Friday to the second Monday are missing
     assert chain(split_sessions(bars.take(week)), no_rolls[4:]).tolist() == [0, 1, 2, 3, *range(18)]
 
 

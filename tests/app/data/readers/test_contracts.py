@@ -1,4 +1,4 @@
-"""Several contracts at the same time in one file."""
+"""Tests of files in which several contracts trade at the same time."""
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ MONDAY = 1_386_601_200
 
 
 def databento(path, rows):
-    """`rows`: day, minute, symbol, volume."""
+    """Write a file in Databento's layout; each of `rows` is (day, minute, symbol, volume)."""
     lines = (
         f"{(MONDAY + day * DAY + minute * 60) * 10**9},33,1,{len(symbol)},1800,1801,1799,1800.25,{volume},{symbol}"
         for day, minute, symbol, volume in rows
@@ -141,7 +141,7 @@ def test_instrument_numbers_do_not_tell_the_expiry(path):
 
 
 def test_sessions_begin_in_the_evening(path):
-    """18:30 on Monday is of Tuesday's session."""
+    """18:30 on Monday belongs to Tuesday's session."""
     evening = 8 * 60 + 30
     rows = [(0, 0, "ESZ3", 9), (0, 0, "ESH4", 1), (0, evening, "ESZ3", 1), (0, evening, "ESH4", 9)]
     databento(path, rows)
@@ -150,7 +150,7 @@ def test_sessions_begin_in_the_evening(path):
 
 @pytest.fixture
 def smaller(merged, tmp_path):
-    """Two contracts with VIX, of which the later one traded more in the second session, and less in 24 after it."""
+    """Return a file of two contracts; the later one traded more in the second session and less in the 24 after it."""
     bars = load_bars(merged)
     date = session_dates(bars.ts)
     second = pl.Series(date == np.unique(date)[1])
@@ -166,7 +166,7 @@ def smaller(merged, tmp_path):
 
 
 def test_a_smaller_contract_is_never_kept_silently(smaller, tmp_path, capsys):
-    """Whichever command reads the file, also where the bars come from a cache."""
+    """Every command that reads the file warns, also when the bars come from a cache."""
     first = "2018-01-04: ESM8 was kept, with "
     assert sum(first[12:] in warning for warning in inspect(smaller).warnings) == 24
     assert run(["merge", "--bars", str(smaller), "--output", str(tmp_path / "merged.csv")]) == 0

@@ -1,4 +1,4 @@
-"""Bars written in the layout of each vendor come back exactly."""
+"""Tests of the vendors' formats: bars that are written in a vendor's layout are read back exactly."""
 
 import zipfile
 
@@ -14,7 +14,7 @@ PRICES = ("open", "high", "low", "close")
 
 
 def synthetic(minutes=1, first=(2024, 1, 8), last=(2024, 1, 13), *, seed=1):
-    """A week of 23-hour days: ts (seconds UTC), prices on the grid, volume."""
+    """Return a week of 23-hour days: ts (seconds UTC), prices on the tick grid, volume."""
     utc = pl.datetime_range(pl.datetime(*first), pl.datetime(*last), f"{minutes}m", eager=True)
     new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
     utc = utc.filter((new_york.dt.hour() != 17) & (new_york.dt.weekday() <= 5))
@@ -53,7 +53,7 @@ def columns_of(frame, **stamp):
 
 @pytest.fixture
 def path(tmp_path):
-    # The name says nothing, on purpose.
+    # The file name gives no hint of the format, on purpose.
     return tmp_path / "data.bin"
 
 
@@ -76,7 +76,7 @@ def test_csv_with_names_of_the_users_own(path, separator):
 
 
 def test_date_and_time_in_two_columns(path):
-    """As Sierra Chart exports text: Last for the close, the numbers of trades behind."""
+    """Sierra Chart's text export: the close is named Last, and columns with numbers of trades follow."""
     frame = synthetic(5)
     columns = {
         "Date": local(frame, "America/New_York", "%Y/%m/%d"),
@@ -142,7 +142,7 @@ def test_tradingview(path, unix):
     stamp = frame["ts"] if unix else local(frame, "America/Chicago", "%Y-%m-%dT%H:%M:%S%:z")
     columns = {"time": stamp, **{name: frame[name] for name in PRICES}, "Volume": frame["volume"]}
     lines = pl.DataFrame(columns).write_csv().splitlines()
-    # Indicators come twice under one name, and have no value at first.
+    # TradingView writes an indicator as two columns of one name, which have no value in the first rows.
     text = "\n".join([lines[0] + ",Plot,Plot", lines[1] + ",,", *(line + ",1.5,NaN" for line in lines[2:])])
     path.write_text(text + "\n")
     read = read_vendor(path)
@@ -252,7 +252,7 @@ def test_sierra_scid(path, scale):
 
 
 def test_sierra_scid_of_trades(path):
-    """Open is 0 or a mark of an unbundled trade, High the ask, Low the bid; several trades in a second."""
+    """Open is 0 or a mark of an unbundled trade, High is the ask, Low the bid; a second may have several trades."""
     frame = synthetic()
     seconds = 1_704_700_000 + np.arange(len(frame)) // 7
     marks = np.resize(np.array([0, 0, -1.99900095e37, -1.99900197e37], dtype=np.float32), len(frame))
@@ -287,7 +287,7 @@ def test_parquet(path, stamp):
 
 @pytest.mark.parametrize("last", [(2024, 4, 20), (2024, 3, 13)])
 def test_a_clock_without_daylight_saving_is_noticed(path, last):
-    """An export in "EST" all year: New York is right only in winter, if for nearly all days of the file."""
+    """An export in "EST" all year fits New York only in winter, even if nearly all days of the file are in winter."""
     frame = synthetic(5, (2024, 2, 5), last)
     write(path, columns_of(frame, datetime=local(frame, "Etc/GMT+5", "%Y-%m-%d %H:%M:%S")))
     read = read_vendor(path)
@@ -304,7 +304,7 @@ def test_a_zone_that_contradicts_the_daily_break_is_refused(path):
 
 @pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 3600)])
 def test_hourly_bars(path, side, shift):
-    """The starts of hours in New York look like the ends of hours in Chicago; either way the bars begin at one time."""
+    """The starts of hours in New York look like the ends of hours in Chicago; both readings place the bars alike."""
     frame = synthetic(60)
     moved = frame.with_columns(pl.col("ts") + shift)
     write(path, columns_of(frame, datetime=local(moved, "America/New_York", "%Y-%m-%d %H:%M:%S")))
@@ -325,7 +325,7 @@ def test_ends_that_the_user_knows_of(path):
 
 
 def test_the_hours_before_2012(path):
-    """Trading went on until 17:30."""
+    """Until 2012, trading went on until 17:30."""
     utc = pl.datetime_range(pl.datetime(2008, 1, 7), pl.datetime(2008, 1, 12), "1m", eager=True)
     wall = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
     shut = (wall.dt.hour() == 17) & (wall.dt.minute() >= 30) | (wall.dt.hour() == 16) & wall.dt.minute().is_between(
@@ -359,7 +359,7 @@ def test_the_export_of_interactive_brokers(real_data):
     [("MOST_ROWS", "rows"), ("MOST_TEXT", "bytes of text")],
 )
 def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(path, limit, what, monkeypatch):
-    """Repeated values take no room in a file: a thousand million rows have six megabytes."""
+    """Repeated values take almost no space in a Parquet file: a thousand million rows fit into six megabytes."""
     frame = synthetic()
     utc = pl.from_epoch(frame["ts"], "s").dt.replace_time_zone("UTC")
     columns = {"volume": frame["volume"], **{price: frame[price] for price in PRICES}, "timestamp": utc}
@@ -376,7 +376,7 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(
 def test_bytes_of_text_are_counted_beyond_32_bits(path, monkeypatch):
     columns = ("timestamp", *PRICES, "volume")
     pl.DataFrame(dict.fromkeys(columns, "x")).write_parquet(path)
-    # To write so much into a file takes seconds.
+    # Writing so much text into a file would take seconds.
     large = pl.LazyFrame({name: pl.repeat("x" * 10_000_000, 500, eager=True) for name in columns})
     monkeypatch.setattr(pl, "scan_parquet", lambda *_, **_options: large)
     with pytest.raises(UserError, match="has 30,000,000,000 bytes of text"):

@@ -1,4 +1,4 @@
-"""Every fault, injected into a real process: it is there, and nothing else is."""
+"""Tests of every injected fault in a real process: the fault happens, and nothing else does."""
 
 import contextlib
 import json
@@ -60,7 +60,7 @@ IN_TESTS_OF_THEIR_OWN = {
 
 @pytest.fixture(scope="session")
 def features(merged, tmp_path_factory):
-    """Features of the small file, so that a test only has to train."""
+    """Return a file of features of the small data file, so that a test only has to train."""
     folder = tmp_path_factory.mktemp("faults")
     words = ["features", "--data", merged, "--output", folder / "f.parquet", "--lookback", 20]
     process = forked.start(words, folder / "log")
@@ -71,7 +71,7 @@ def features(merged, tmp_path_factory):
 
 @pytest.fixture
 def words(merged, features, tmp_path):
-    """The command line of a training of 11 steps with a fault; options are added."""
+    """Return a function that makes the command line of a training of 11 steps with a fault; options are added."""
 
     def make(fault, *more):
         small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
@@ -84,7 +84,7 @@ def words(merged, features, tmp_path):
 
 @pytest.fixture
 def begin(words, tmp_path):
-    """Start such a training; it is killed at the end of the test if it still runs."""
+    """Yield a function that starts such a training; processes that still run are killed at the end of the test."""
     started = []
 
     def start(fault, *more, **how):
@@ -93,7 +93,7 @@ def begin(words, tmp_path):
 
     yield start
     for process in started:
-        # A loader worker that is stalled does not see that its parent has gone.
+        # A hanging loader worker does not notice that its parent has ended.
         left = descendants(process.pid) if process.is_alive() else []
         process.kill()
         for pid in left:
@@ -103,7 +103,7 @@ def begin(words, tmp_path):
 
 
 def finished(process, tmp_path, seconds=60):
-    """What it printed, once it has ended."""
+    """Wait until the process has ended, and return its output."""
     process.join(seconds)
     assert process.exitcode is not None, "it still runs"
     return (tmp_path / "log").read_text()
@@ -117,13 +117,13 @@ def position(tmp_path, rank=0):
 
 
 def stands_at(tmp_path, place, rank=0):
-    """It got to `place` and stays there."""
+    """Assert that the training reaches `place` and stays there."""
     assert until(lambda: position(tmp_path, rank) == place), position(tmp_path, rank)
     assert not until(lambda: position(tmp_path, rank) != place, 0.3)
 
 
 def stack(tmp_path, pid, word, rank=0):
-    """The stacks that `pid` writes when it is asked to, if need be without Python's lock, with `word` in them."""
+    """Return the stacks that `pid` writes on a signal, without Python's lock if necessary; they contain `word`."""
     file = tmp_path / "run" / f"stacks-{rank}.txt"
     before = len(file.read_text())
     os.kill(pid, signal.SIGUSR1)
@@ -138,7 +138,7 @@ def result(tmp_path):
 
 
 def lines(tmp_path):
-    """The progress lines that are whole."""
+    """Return the intact progress lines."""
     found = []
     for line in (tmp_path / "run" / "progress-0.jsonl").read_bytes().splitlines():
         try:
@@ -193,7 +193,7 @@ def test_hang(begin, tmp_path, kind):
     place, frame = HANGS[kind]
     stands_at(tmp_path, place)
     stack(tmp_path, process.pid, frame)
-    # The first asks for a good end, which does not come; the others end what can still hear them.
+    # SIGTERM asks for a clean end first, which does not come; a process that can handle it ends at a repeated one.
     holds = kind == "hold-gil"
     ends = until(lambda: process.terminate() or process.join(0.3) or not process.is_alive(), 2 if holds else 30)
     assert ends != holds
@@ -214,7 +214,7 @@ def test_a_hang_in_the_exchange_leaves_the_others_waiting(begin, tmp_path):
     for rank in (0, 1):
         stands_at(tmp_path, (STEP, EXCHANGE), rank)
     assert "in hang" in stack(tmp_path, ranks[1].pid, "in _exchange", rank=1)
-    # The frame that is written last.
+    # This frame is written last, so the stacks are complete.
     assert "exchange.py" in stack(tmp_path, ranks[0].pid, "in synchronise", rank=0)
 
 
@@ -236,7 +236,7 @@ def stalls(tmp_path, pid):
 
 def descendants(pid):
     found = []
-    # It may have ended.
+    # The process may have ended.
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     return [*found, *(lower for child in found for lower in descendants(child))]
@@ -264,7 +264,7 @@ def test_a_child_that_eats_memory_is_missed(begin, tmp_path):
     process = begin(f"child-eats-memory@{STEP}")
     assert until(lambda: position(tmp_path) == (STEP, FORWARD) and children(process.pid))
     (child,) = children(process.pid)
-    # Until it is a program of its own its memory is its parent's.
+    # Until the child has executed its own program, it shares its parent's memory.
     assert until(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n")
     assert until(lambda: resident_mib(child) > 300)
     assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "0\n"
@@ -286,7 +286,7 @@ def test_a_child_that_eats_memory_dies_with_its_parent(begin, tmp_path):
 
 @pytest.mark.slow
 def test_a_full_disk_is_the_apps_own_error(words, tmp_path):
-    """On a small file system of its own, which only this process sees."""
+    """The disk is a small file system that only this process sees."""
     unshare = [shutil.which("unshare") or "unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     small = tmp_path / "out"
     small.mkdir()
@@ -322,7 +322,7 @@ def _quick():
 
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy(begin, tmp_path, kind):
-    """`slow` in the last two of 11 steps; `slow-checkpoint` shortened."""
+    """`slow` acts in the last two of 11 steps, and `slow-checkpoint` is shortened."""
     fault = InjectedFault(kind, 10)
     process = begin(fault, prepare=_quick)
     log = finished(process, tmp_path)
@@ -342,7 +342,7 @@ def was_slow_checkpoint(tmp_path, log):
     times = [(line["phase"], line["monotonic"]) for line in lines(tmp_path)]
     spans = [end - begin for (phase, begin), (_, end) in pairwise(times) if phase == "checkpoint"]
     assert max(spans) > 1
-    # Beside much else each may take as long.
+    # On a busy machine, each of the spans may take that long.
     assert (len(spans), log.count("slept 1 s")) == (2, 1), "only the next one"
 
 
@@ -366,7 +366,7 @@ def was_flood_log(_tmp_path, log):
 
 
 def test_a_fault_that_could_never_come_is_refused(begin, tmp_path):
-    """Those of ranks and steps that are not there in tests/app/training/test_strategies.py."""
+    """Faults of ranks and steps that do not exist are tested in tests/app/training/test_strategies.py."""
     process = begin("hang-loader@3", "--loop", "resident")
     last = finished(process, tmp_path).splitlines()[-1]
     assert process.exitcode == 2

@@ -16,12 +16,12 @@ LEARNING_RATE = 1e-2
 DECAY = 0.3
 
 WIDTH = 54
-"""Inputs of the networks here: any number would do."""
+"""The number of inputs of the networks here; any number would do."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread():
-    """Threads that wait for each other make tiny products slow on a busy machine."""
+    """Use one thread, because threads that wait for each other make tiny products slow on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -53,12 +53,12 @@ def mlp(features, hidden, seed=7):
 
 
 def rate(step):
-    """Another learning rate at each step."""
+    """Return the learning rate of a step; each step has another one."""
     return LEARNING_RATE / step**0.5
 
 
 class Plain:
-    """Autograd and torch.optim.AdamW; each batch in memory of its own, as a loader gives it."""
+    """The reference: autograd and torch.optim.AdamW, with each batch in its own memory, as a loader gives it."""
 
     def __init__(self, model, decay=0.0, clip=0.0):
         self.model, self.clip, self.before = model, clip, 0.0
@@ -114,7 +114,7 @@ def require_same_state(one, other):
     seed=st.integers(0, 1000),
 )
 def test_weights_are_those_of_autograd_and_adam_bit_for_bit(features, hidden, size, whole, short, weights, clip, seed):
-    """Losses and norms are sums in another order: equal as far as float32 is rounded."""
+    """Losses and norms are summed in another order, so they are equal only up to rounding in float32."""
     data = made(size * whole + short % size, features, seed, weights)
     plain = Plain(mlp(features, hidden), DECAY, clip)
     flat = FlatMlp(mlp(features, hidden), rate, size, weight_decay=DECAY, clip_norm=clip)
@@ -136,7 +136,7 @@ def test_one_sample_through_one_unit_is_rounded_in_another_way():
 
 
 def flat_model(flat):
-    """The layers again, from the views that the vector was cut into."""
+    """Return the layers as a model again, from the views into the vector."""
     model = mlp(flat._linear[0].in_features, [layer.out_features for layer in flat._linear[:-1]])
     for layer, trained in zip(list(model)[::2], flat._linear, strict=True):
         layer.load_state_dict(trained.state_dict())
@@ -167,7 +167,7 @@ def test_many_steps_at_once_and_one_by_one_are_the_same():
 
 
 def test_where_a_batch_lies_in_memory_does_not_matter():
-    """An epoch that is taken up in the middle has its batches at other places."""
+    """An epoch that is resumed in the middle has its batches at other addresses."""
     data = made(3 * 12, WIDTH, 3)
     models = []
     for start in (0, 1, 2, 5):

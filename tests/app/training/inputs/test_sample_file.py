@@ -38,7 +38,7 @@ ARRAYS = ("inputs", "ends", "labels", "weights", "dates")
 
 @pytest.fixture(scope="module")
 def fine(tmp_path_factory):
-    """26 synthetic sessions of minutes, in which up_30 has labels."""
+    """Return a file of 26 synthetic sessions of minute bars, in which up_30 has labels."""
     path = tmp_path_factory.mktemp("fine") / "fine.csv"
     path.write_bytes(synthetic_csv(26, 7))
     return path
@@ -86,7 +86,7 @@ def test_samples_are_those_of_the_whole(rows, whole, target, inner, tmp_path, mo
             assert (found.window, found.sessions) == (window, wanted.sessions)
             some = np.array([0, len(found) - 1, len(found) // 2])
             assert (found.windows(some) == wanted.windows(some)).all()
-            # Warns, which is an error here, when it may not be written to.
+            # torch warns, which is an error here, about an array that is not writable.
             torch.from_numpy(found.inputs)
     assert file.split(1).train.inputs.base is file.split(32).validation.inputs.base
 
@@ -177,7 +177,7 @@ def test_a_target_that_no_row_can_have(whole, tmp_path):
 
 
 def resident(folder):
-    """kB of files once in `folder` that this process has in memory."""
+    """Return how many kB of files that were in `folder` this process has in memory."""
     mapped = Path("/proc/self/smaps").read_text().split(f" {folder}/")[1:]
     return sum(int(part.partition("Rss:")[2].split()[0]) for part in mapped)
 
@@ -215,7 +215,7 @@ def test_a_pass_over_the_samples_leaves_little_in_memory(whole, tmp_path, kind, 
     seen = []
     for number, batch in enumerate(feed.epoch(1)):
         list(batch.micros)
-        # To look takes long.
+        # Reading smaps is slow, so only some batches do it.
         if number % 150 == 99:
             seen.append(resident(tmp_path))
     assert len(seen) > 3
@@ -225,7 +225,7 @@ def test_a_pass_over_the_samples_leaves_little_in_memory(whole, tmp_path, kind, 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", ["plain", "resident"])
 def test_a_training_from_the_disk_is_the_training_from_memory(options, tmp_path, loop, small_parts):
-    """Both models in the same process; chunks hold all samples here, so that their order is that without chunks."""
+    """One process trains both models; a chunk holds all samples here, so their order is the order without chunks."""
     results = []
     for chunk_rows in (None, 10_000):
         chosen = options(

@@ -104,7 +104,7 @@ def test_damaged_files_are_one_line(content, tmp_path):
         damaged = bytearray(content)
         damaged[rng.randrange(len(content))] ^= 0xFF
         path.write_bytes(damaged)
-        # A flipped byte in a name or in padding may go unnoticed; anything but a UserError would fail the test.
+        # A flipped byte in a name or in padding may go unnoticed; any error but a UserError fails the test.
         with contextlib.suppress(UserError):
             load_model(path)
 
@@ -139,7 +139,7 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
         {"market": {"last": "20240101"}},
         {"market": {"tick": 0.0}},
         {"market": {"symbol": None}},
-        # Which takes minutes to make.
+        # A network of a million layers would take minutes to build.
         {"hidden_layers": [1] * 1_000_000},
     ],
     ids=lambda wrong: str(wrong)[:40],
@@ -178,7 +178,7 @@ def test_other_files_are_refused(tmp_path, what):
 
 def test_weights_that_are_not_finite_are_found(tmp_path):
     unhealthy = weights(7)
-    # The ReLU makes a 0 of it, so that the answer does not show it.
+    # The ReLU turns it into 0, so the answers do not show it.
     unhealthy["0.bias"][0] = float("-inf")
     path = tmp_path / "m.pt"
     path.write_bytes(serialise(unhealthy, FACTS))

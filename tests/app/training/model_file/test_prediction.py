@@ -40,7 +40,7 @@ def test_a_bar_row_is_known_at_the_end_of_its_bar(bars):
     assert ((rows["known_at"] - rows["ts"]).dt.total_seconds() == bars.bar_seconds).all()
     place = np.searchsorted(bars.ts, rows["ts"].dt.epoch("s").to_numpy())
     assert rows["close"].to_list() == (bars.close[place] * 0.25).tolist()
-    # The developing levels of the last bar are those of the session.
+    # The developing levels at the last bar are the levels of the session.
     last = rows.group_by("trade_date", maintain_order=True).last()
     wanted = levels_of(bars, last["trade_date"].to_physical().to_numpy())
     assert {name: last[name].to_list() for name in wanted} == wanted

@@ -18,7 +18,7 @@ RANKS = Ranks(1, 2, 1, 2, rendezvous="/nowhere")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What torch.distributed was asked, with NCCL there and nobody to talk to."""
+    """Return the recorded calls of torch.distributed, which is replaced by a stand-in with NCCL and no other ranks."""
     made = {}
 
     def init_process_group(backend, **named):
@@ -59,7 +59,7 @@ def test_the_last_barrier_names_the_device_where_the_library_would_guess(calls, 
 
 
 def test_the_group_outlives_what_else_holds_it(tmp_path):
-    """Else the wrapper around the model would end its threads with Python's lock held, which they may want."""
+    """Otherwise the model's wrapper would end the group's threads while it holds Python's lock, which they may need."""
     join(Ranks(0, 1, 0, 1, str(tmp_path / "rendezvous")), "gloo", torch.device("cpu"), 30)
     group = dist.group.WORLD
     leave(torch.device("cpu"))
@@ -68,7 +68,7 @@ def test_the_group_outlives_what_else_holds_it(tmp_path):
 
 
 def test_torchrun_takes_what_the_docs_say():
-    """The block is text, since it needs two hosts: each of its words is one that torch's launcher or ours knows."""
+    """The page's block needs two hosts, so it is not run: torch's launcher or ours must accept each of its words."""
     page = (Path(__file__).parents[4] / "docs" / "training.md").read_text()
     (line,) = re.findall(r"```text\n(GLOO.*?)```", page, re.DOTALL)
     words = shlex.split(line.replace("\\\n", " ").replace("--node-rank N", "--node-rank 1"))

@@ -1,4 +1,4 @@
-"""A training whose steps JAX makes is the one that torch makes, and says which it was."""
+"""Tests that a training with JAX's steps equals one with torch's, and that its result names JAX."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from vpoc.training.run import train
 from vpoc.training.verify import KeptState, verify
 from vpoc.training.with_jax.jax_device import require_plain, start_jax
 
-# Where JAX was started before, torch's training forks its loader's workers beside it.
+# Where JAX was started before, a training with torch forks its loader workers in the same process.
 pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
 
 VARIANTS = {
@@ -31,14 +31,14 @@ def _jax():
 
 
 def trained(options, folder):
-    """The result of a training."""
+    """Train and return the result."""
     options = replace(options, run_dir=folder / "run")
     train(options, folder / "out", "m", Progress(options.run_dir), lambda _line: None)
     return json.loads((folder / "run" / "result.json").read_text())
 
 
 def numbers(result):
-    """Loss and gradient norm of the first steps, and the losses of the epochs."""
+    """Return loss and gradient norm of the first steps, and the losses of the epochs."""
     steps = [[step["loss"], step["gradient_norm"]] for step in result["first_steps"]]
     epochs = [[epoch["train"], epoch["validation"]] for epoch in result["epoch_losses"]]
     return np.array(steps), np.array(epochs)
@@ -93,7 +93,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(options, tmp_path):
     with pytest.raises(Interrupted):
         train(parted, tmp_path / "parted" / "out", "m", Stopping(parted.run_dir), lambda _line: None)
     resumed = trained(replace(asked, resume=True), tmp_path / "parted")
-    # The step after the wish to end is the one that hears of it.
+    # A wish to end takes effect at the following step.
     assert resumed["resumed_at"] == [4]
     assert resumed["rank_weights_sha256"] == whole["rank_weights_sha256"]
 
