@@ -1,4 +1,4 @@
-"""The real thing: the cpu stack's environment, the real app, a small workload."""
+"""Fixtures for tests with the real thing: the cpu stack's environment, the real app and a small workload."""
 
 import contextlib
 import io
@@ -85,13 +85,13 @@ TINY = Workload(
 )
 
 
-# Files whose tests share what takes long to make: with pytest-xdist each set of them is left to one worker.
+# Files whose tests share results that take long to make; pytest-xdist leaves each set of files to one worker.
 TOGETHER = (("test_faults.py",), ("test_lies.py", "test_one_run.py"), ("test_report_page.py",), ("test_train.py",))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return what hands the tests to the workers of pytest-xdist."""
+    """Return the scheduler that distributes the tests to the workers of pytest-xdist."""
 
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
@@ -103,15 +103,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test learns of GPUs from another one, or from the user's harnesses."""
+    """Give each test a state folder, so that it learns of no GPUs from another test or from the user's harnesses."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """These tests are about processes, also where a Docker engine answers."""
+    """Use processes as the executor, because these tests are about processes even where a Docker engine answers."""
     with pytest.MonkeyPatch.context() as patch:
-        # Fixtures that serve several tests come before `_state_of_its_own`.
+        # Session fixtures are set up before `_state_of_its_own`, so they need a state folder here.
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MATRIX_EXECUTOR", "process")
         yield
@@ -119,7 +119,7 @@ def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A matrix of three cells with a workload of seconds."""
+    """Write a matrix of three cells with a workload that takes seconds."""
     file = tmp_path_factory.mktemp("matrix") / "matrix.yaml"
     file.write_text(MATRIX, encoding="utf-8")
     return file
@@ -147,7 +147,7 @@ def host() -> HostFacts:
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """One results folder for the session."""
+    """Return one results folder for the session."""
     return Results(tmp_path_factory.mktemp("results"))
 
 
@@ -163,7 +163,7 @@ def run_tiny(
     results: Results,
     request: pytest.FixtureRequest,
 ) -> RunCell:
-    """Runs a cell for real. Keywords replace fields of the workload, the preset, the executor or the limits."""
+    """Return a function that really runs a cell; keywords replace fields of workload, preset, executor or limits."""
     return _runs_of(request.node.name, small_matrix, environment, data, host, results)
 
 
@@ -171,12 +171,12 @@ def run_tiny(
 def run_tiny_once(
     small_matrix: Matrix, environment: Environment, data: InputFile, host: HostFacts, results: Results
 ) -> RunCell:
-    """The same for fixtures that several tests share."""
+    """Return a function like `run_tiny`, for fixtures that several tests share."""
     return _runs_of("shared", small_matrix, environment, data, host, results)
 
 
 class Recording(ProcessExecutor):
-    """Copies what a training has left before it is verified, and afterwards removed where nobody needs it."""
+    """An executor that copies what a training left before it is verified, because unneeded files are removed then."""
 
     def __init__(self, to: Path) -> None:
         self._to = to
@@ -189,7 +189,7 @@ class Recording(ProcessExecutor):
 
 @pytest.fixture(scope="session")
 def recorded(run_tiny_once: RunCell, tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Path]:
-    """A real run of the plain cell that completed, and what its training had left."""
+    """Return a real run of the plain cell that completed, and the folder of what its training left."""
     place = tmp_path_factory.mktemp("recorded") / "work"
     record = run_tiny_once(executor=Recording(place))
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
@@ -198,13 +198,13 @@ def recorded(run_tiny_once: RunCell, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session")
 def completed(recorded: tuple[Record, Path]) -> Record:
-    """A real run of the plain cell that completed."""
+    """Return a real run of the plain cell that completed."""
     return recorded[0]
 
 
 @pytest.fixture(scope="session")
 def original(recorded: tuple[Record, Path]) -> Path:
-    """What the training of that run had left."""
+    """Return the folder of what the training of that run left."""
     return recorded[1]
 
 
@@ -229,7 +229,7 @@ def _runs_of(
 
 @pytest.fixture
 def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
-    """The command line of `matrix` on the small matrix."""
+    """Return a function that makes a command line of `matrix` on the small matrix."""
 
     def command(results: Path, *words: str) -> list[str]:
         return [PROGRAM, "--matrix", str(matrix_file), "--results", str(results), *words]
@@ -239,7 +239,7 @@ def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a stand-in for the app: its interpreter, data that it does not read, and a matrix file."""
+    """Return a folder with a stand-in for the app: its interpreter, data that it does not read, and a matrix file."""
     folder = tmp_path_factory.mktemp("stand-in")
     write_stand_in(folder / "python")
     (folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
@@ -248,13 +248,13 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _for_stand_in(matrix: str) -> str:
-    """A matrix file whose stack runs in the interpreter that the caller names, for as many epochs as it can."""
+    """Return the matrix file for a stack that runs in an interpreter the caller names, with the shortest training."""
     stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any"
     return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
 
 
 class Command:
-    """The command line of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
+    """Makes command lines of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
 
     def __init__(self, matrix_file: Path, stand_in: Path | None, data: Path | None = None) -> None:
         self.matrix_file = matrix_file
@@ -262,22 +262,22 @@ class Command:
         self._data = data or (stand_in / "bars.csv" if stand_in else None)
 
     def adapted(self, matrix: str) -> str:
-        """The text of a matrix file with one stack, made fit for a stand-in where there is one."""
+        """Return the text of a matrix file with one stack, adapted for the stand-in if there is one."""
         return _for_stand_in(matrix) if self._stand_in else matrix
 
     def on(self, matrix_file: Path) -> "Command":
-        """The same on another matrix file."""
+        """Return the same on another matrix file."""
         return Command(matrix_file, self._stand_in, self._data)
 
     def slow(self, folder: Path, seconds: float = 0.4) -> "Command":
-        """The same where each step of the stand-in takes so many seconds: it can be watched."""
+        """Return the same with steps of the stand-in that take `seconds`, so that a test can watch them."""
         if self._stand_in is None:
             return self
         (folder / SLOW).write_text(str(seconds), encoding="utf-8")
         return Command(self.matrix_file, self._stand_in, Path(shutil.copy(self._stand_in / "bars.csv", folder)))
 
     def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
-        """The words, and where something is run what a stand-in needs."""
+        """Return the command line; commands that run something also get the options that a stand-in needs."""
         place: tuple[str, ...] = ()
         if self._stand_in and words[0] in ("run", "run-cell", "minimise", "compare"):
             place = ("--python", str(self._stand_in / "python"), "--data", str(self._data))
@@ -286,14 +286,14 @@ class Command:
 
 @pytest.fixture(params=["stand-in", pytest.param("app", marks=pytest.mark.long)])
 def quick_command(request: pytest.FixtureRequest, matrix_file: Path, stand_in: Path) -> Command:
-    """The command line of `matrix` where it is the harness that is tested: of each run only the files matter."""
+    """Return the command line of `matrix` for tests of the harness, which need a run's files, not a real training."""
     if request.param == "app":
         return Command(matrix_file, None)
     return Command(stand_in / "matrix.yaml", stand_in)
 
 
 def in_this_process(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command line of `matrix` in this process, which saves the second of starting it; how it ended."""
+    """Run a command line of `matrix` in this process, which saves a second, and return how it ended."""
     said, errors, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
         try:
@@ -304,7 +304,7 @@ def in_this_process(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
-    """Wait for something to become true, or fail."""
+    """Wait until the condition is true, or fail after `seconds`."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
@@ -317,7 +317,7 @@ def wait() -> Callable[..., None]:
 
 
 def marked_processes(results: Path) -> list[psutil.Process]:
-    """Processes of any run of a results folder."""
+    """Return the processes of all runs of a results folder."""
     runs = {run_mark(folder) for folder in (results / "runs").glob("*")}
     found = []
     for process in psutil.process_iter():
@@ -335,7 +335,7 @@ def left_running() -> Callable[[Path], list[psutil.Process]]:
 
 
 def end(process: subprocess.Popen[str], number: int) -> int:
-    """Send a signal and wait for the end."""
+    """Send a signal to the process, wait for its end, and return its exit status."""
     os.kill(process.pid, number)
     return process.wait(240)
 

@@ -1,4 +1,4 @@
-"""Injects one kind of fault into a process, with no healthy run after it: inject_kind.py RESULTS KIND; prints JSON."""
+"""Inject one kind of fault into a process, with no healthy run after it: inject_kind.py RESULTS KIND; prints JSON."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from harness.matrix.load import load_matrix
 
 
 def main() -> None:
-    """Print what came of it."""
+    """Inject the fault and print the result."""
     target = make_target(Results(Path(sys.argv[1])), load_matrix(CHECKOUT / "matrix.yaml"), "process", lambda _: None)
     kind = next(kind for kind in KINDS if kind.name == sys.argv[2])
     print(json.dumps(inject_fault(kind, target, next_run=False).as_dict()))

@@ -1,6 +1,6 @@
-"""`matrix` itself, on environments that a test plants: `planted_main.py FOLDER WORDS ...`.
+"""Run `matrix` with environments that a test simulates: `planted_main.py FOLDER WORDS ...`.
 
-FOLDER has the simulated host (`host`), the world (`world.json`), and gets an interpreter of each stack.
+FOLDER has the simulated host (`host`) and the world (`world.json`); an interpreter of each stack is written there.
 """
 
 import shlex
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     for module in (bench, verifier):
         module.ensure_environment = ensure  # type: ignore[attr-defined]
     environment_hashes.identify = lambda stack: {**IDENTITY, "lock": stack.name}  # type: ignore[attr-defined]
-    # The disk of a test's machine is no matter: every stack is made already.
+    # Every stack counts as installed already, so that free disk space of the test's machine does not matter.
     capabilities.ENVIRONMENTS = FOLDER / "envs"  # type: ignore[attr-defined]
     for name in (FOLDER / "made").read_text(encoding="utf-8").split():
         (FOLDER / "envs" / name).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Pictures of the report on a synthetic evening: `python -m tests.system.report_screens docs/pictures`."""
+"""Take pictures of the report on a synthetic evening: `python -m tests.system.report_screens docs/pictures`."""
 
 import shutil
 import sys
@@ -22,13 +22,13 @@ from tests.harness.report.synthetic import gpu_host
 SCREEN: ViewportSize = {"width": 1400, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 DAY = 86400.0
-# A function: the page allows no text to be run as a script.
+# A function, because the page's policy does not allow text to be run as a script.
 DRAWN = "() => [...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the page, as a browser with such a window shows it at such an address."""
+    """A picture of the page: the size of the browser's window, its colour scheme and the address."""
 
     name: str
     size: ViewportSize
@@ -37,7 +37,7 @@ class Picture:
 
 
 def evening_report(folder: Path) -> Report:
-    """The report on the synthetic evening, made in a folder."""
+    """Return the report on the synthetic evening, which is written into a folder."""
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     results = write_evening(folder, matrix)
     rows = [Row.of(record) for record in results.records()]
@@ -45,7 +45,7 @@ def evening_report(folder: Path) -> Report:
 
 
 def hung_run(report: Report) -> str:
-    """The id of the newest run on two GPUs that hung and is shown in full."""
+    """Return the id of the newest run on two GPUs that hung and whose details the report shows."""
     groups = {group.id: group.scope for group in report.groups}
     return next(
         run.run_id
@@ -55,7 +55,7 @@ def hung_run(report: Report) -> str:
 
 
 def pictures(run: str) -> tuple[Picture, ...]:
-    """The pictures of a report in which there is a run of that id."""
+    """Return the pictures of a report that has a run of that id."""
     return (
         Picture("report.png", SCREEN),
         Picture("report-dark.png", SCREEN, scheme="dark"),

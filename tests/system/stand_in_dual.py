@@ -1,8 +1,9 @@
-"""A stand-in for Python with the app on a simulated host with two GPUs, in a world that is planted.
+"""A stand-in for Python with the app on a simulated host with two GPUs, which behaves as a world file says.
 
-Started as an interpreter, after the simulated host, the file of the world and the name of its stack. The world is JSON:
-`fails_on_two`: stacks that abort in their first step on both GPUs; `step_seconds`: of a training of several epochs;
-`torch`: what each stack says it has. What it writes is a test's fiction; nothing of it is evidence.
+It is started as an interpreter; the first arguments are the simulated host, the world file and the stack's name. The
+world is JSON. `fails_on_two`: stacks that abort in their first step on both GPUs. `step_seconds`: duration of a step in
+a training of several epochs. `torch`: the versions that each stack reports. All that it writes is simulated; nothing
+of it is evidence.
 """
 
 import itertools
@@ -22,17 +23,17 @@ KFD_IDS = (51001, 51002)
 
 
 def hold_memory(gpus: list[int]) -> None:
-    """Hold memory of GPUs, as KFD tells it, and wait until the harness has looked at that."""
+    """Hold memory of GPUs, as KFD reports it, long enough for the harness to sample it."""
     folder = HOST / f"sys/class/kfd/kfd/proc/{os.getpid()}"
     folder.mkdir(parents=True)
     for gpu in gpus:
         (folder / f"vram_{KFD_IDS[gpu]}").write_text(f"{1 << 30}\n", encoding="utf-8")
-    # It looks every half second.
+    # The harness samples every half second.
     time.sleep(1.2)
 
 
 def tell_of_all(folder: Path, ranks: int) -> None:
-    """Have every rank tell what the first does."""
+    """Make every rank write the progress that the first rank writes."""
     first = app.tell
     numbers = [itertools.count(1) for _ in range(ranks)]
 
@@ -49,7 +50,7 @@ def tell_of_all(folder: Path, ranks: int) -> None:
 
 
 def train(words: list[str]) -> None:
-    """Train as the stand-in does, on the GPUs that it is given."""
+    """Train as the stand-in app does, on the GPUs that the harness made visible."""
     gpus = [int(word) for word in os.environ["ROCR_VISIBLE_DEVICES"].split(",")]
     world = json.loads(WORLD.read_text(encoding="utf-8"))
     options = app.named_options(words)
@@ -82,7 +83,7 @@ def train(words: list[str]) -> None:
 
 
 def main() -> None:
-    """Do as the interpreter, or as the app, would."""
+    """Act as the interpreter or as the app, whichever the arguments ask for."""
     words = sys.argv[4:]
     if words[0] != "-c" and words[2] == "train":
         train(words[3:])

@@ -1,4 +1,4 @@
-"""Real trainings of every kind, on an app that is honest: their progress accounts for their results."""
+"""Tests with real trainings of every kind by an honest app: their progress accounts for their results."""
 
 from collections.abc import Callable
 

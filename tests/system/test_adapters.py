@@ -1,4 +1,4 @@
-"""The adapters in `examples/`, each in a training by its library; of an interpreter that has it."""
+"""Tests of the adapters in `examples/`, each in a training by its library, in an interpreter that has the library."""
 
 import os
 import subprocess
@@ -75,7 +75,7 @@ def test_every_step_of_a_training_is_reported(library: str, text: str, tmp_path:
     if not PYTHON.is_file() or subprocess.run(asked, capture_output=True, check=False).returncode:
         pytest.skip(f"{PYTHON} lacks {library}; LORA_PYTHON names one that has it")
     file = tmp_path / "progress.jsonl"
-    # As a run has it.
+    # The environment variables that a run has.
     variables = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(tmp_path),

@@ -1,4 +1,4 @@
-"""Attacks of a hostile app on the harness, as processes on a stand-in for the app; and that the bench sees them."""
+"""Tests of attacks by a hostile app on the harness, in processes on a stand-in; the attack bench must see them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_an_attack_does_no_harm(name: str, run_attack: RunAttack) -> None:
     assert row.wrong == (), row
 
 
-# That nothing else is wrong with this run `test_a_false_result_is_seen` says, too.
+# `test_a_false_result_is_seen` also shows that nothing else is wrong with this run.
 @pytest.mark.long
 def test_an_honest_run_is_no_attack(run_attack: RunAttack) -> None:
     row = run_attack("harmless")

@@ -1,4 +1,4 @@
-"""`matrix run` as a user runs it: interrupted, killed, continued."""
+"""Tests of `matrix run` as a user runs it: interrupted, killed and continued."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def test_a_campaign_goes_on_when_its_terminal_is_closed(tmp_path: Path, quick_co
     said = bytearray()
 
     def read_until_it_trains() -> bool:
-        # Else what it says would have no room, and it would wait.
+        # Read its output, because otherwise the terminal's buffer would fill up and the program would wait.
         while select.select([master], [], [], 0)[0]:
             said.extend(os.read(master, 1 << 16))
         return training(tmp_path) if (tmp_path / "runs").is_dir() else False

@@ -1,4 +1,4 @@
-"""The commands in README, CONTRIBUTING and docs are run as they stand, in a folder with the data they name."""
+"""Tests that run the commands in README, CONTRIBUTING and docs as they stand, in a folder with the data they name."""
 
 import contextlib
 import os
@@ -15,13 +15,13 @@ from harness.base.paths import CHECKOUT
 from harness.evidence.files.app_files import InputFile
 from tests.system.conftest import in_this_process
 
-# Their examples need an engine, or Slurm: tests/images and tests/slurm run them, here only their options are tried.
+# These pages need an engine or Slurm: tests/images and tests/slurm run their examples, here only options are checked.
 WITH_ENGINE = CHECKOUT / "docs" / "images.md"
 WITH_SLURM = CHECKOUT / "docs" / "slurm.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
-# What they do is tested elsewhere, and takes minutes: here only their options are.
+# These commands take minutes and are tested elsewhere; here only their options are checked.
 LONG = ("minimise", "compare", "inject", "isolate")
-# Start the app, for seconds each, or need a Docker engine.
+# These start the app, for seconds each, or need a Docker engine.
 TESTED_ELSEWHERE = (
     "run",
     "run-cell",
@@ -40,19 +40,19 @@ TESTED_ELSEWHERE = (
     "export",
     "import",
 )
-# 1: there is something to fix on this very machine.
+# `doctor` exits with 1 if something on this machine should be fixed.
 MAY_END_WITH_1 = ("doctor",)
 
 
 def examples(document: Path) -> Iterator[str]:
-    """The lines of the `sh` blocks of a document, without what they say in comments; of Slurm's only ours."""
+    """Yield the lines of a document's `sh` blocks without comments; of the page about Slurm only those of `matrix`."""
     for block in re.findall(r"^```sh\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         lines = (re.split(r"\s#\s", line)[0].strip() for line in block.splitlines() if line.strip())
         yield from (line for line in lines if document != WITH_SLURM or line.startswith(".venv/bin/matrix "))
 
 
 def command_of(words: list[str]) -> str:
-    """The command in a line: what follows the options that all commands have, each with a value."""
+    """Return the command in a line: the first word after the options of all commands, each of which has a value."""
     at = 1
     while words[at].startswith("--") and words[at] != "--help":
         at += 2
@@ -60,7 +60,7 @@ def command_of(words: list[str]) -> str:
 
 
 def as_tried(line: str, *, quick: bool) -> list[str]:
-    """The words of a line, as far as it is tried here: targets are only expanded, runs on AMD GPUs only planned."""
+    """Return the words to run for a line: make targets are only expanded, and runs on AMD GPUs are only planned."""
     words = shlex.split(line)
     if words[0] == "make":
         return ["make", "-n", *words[1:]]
@@ -68,13 +68,13 @@ def as_tried(line: str, *, quick: bool) -> list[str]:
     if command == "run" and words[2].startswith("rocm") and "--on" not in words:
         return [words[0], "plan", *words[2:]]
     if (command in LONG and "--list" not in words) or (quick and command in TESTED_ELSEWHERE):
-        # Unknown options are refused before the help is printed.
+        # With --help, unknown options are still refused before the help is printed.
         return [*words, "--help"]
     return words
 
 
 def tried(line: str, place: Path, *, quick: bool) -> None:
-    """Try a line in a folder; it has to succeed. Quick: in this process, where `matrix` does not become the app."""
+    """Run a line in a folder and require success; `quick`: in this process, unless `matrix` would become the app."""
     words = as_tried(line, quick=quick)
     if quick and words[0] == ".venv/bin/matrix" and command_of(words) != "exec":
         with contextlib.chdir(place):
@@ -87,12 +87,12 @@ def tried(line: str, place: Path, *, quick: bool) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, data: InputFile) -> Path:
-    """A folder like a checkout, with the bars and the VIX that the examples read."""
+    """Return a folder like a checkout, with the bars and the VIX that the examples read."""
     locks = [file.name for file in CHECKOUT.glob("requirements*.txt")]
     for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     (tmp_path / "wheels").mkdir()
-    # Where another example imports: quick, that is not carried out.
+    # The results folder that another example imports, which is not run with `quick`.
     (tmp_path / "elsewhere").mkdir()
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
@@ -108,13 +108,13 @@ def place(tmp_path: Path, data: InputFile) -> Path:
 WITH_EXAMPLES = [one for one in DOCUMENTS if "```sh" in one.read_text(encoding="utf-8")]
 
 
-# What the tests of images and of Slurm run is long, or skipped; the others are run whole below.
+# The tests of images and of Slurm run these examples, but are long or skipped; other pages are run whole below.
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [WITH_ENGINE, WITH_SLURM], ids=lambda one: one.name)
 def test_the_options_of_examples_that_are_run_elsewhere_are_known(
     document: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # `matrix --wheels` changes it.
+    # `matrix --wheels` changes this variable.
     monkeypatch.setenv("UV_FIND_LINKS", os.environ.get("UV_FIND_LINKS", ""))
     for line in examples(document):
         tried(line, place, quick=True)
@@ -151,7 +151,7 @@ def test_make_train_is_matrix_train(place: Path) -> None:
 
 
 def test_make_train_says_what_it_needs() -> None:
-    # Not to set up again what runs this test, where a lock is newer.
+    # With --old-file, make does not reinstall the environment that runs this test when a lock file is newer.
     words = ["make", "--old-file", ".venv/.ready", "train"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode != 0

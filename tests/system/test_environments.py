@@ -1,4 +1,4 @@
-"""Environments made for real."""
+"""Tests of real environments."""
 
 import json
 import platform
@@ -52,7 +52,7 @@ def test_what_was_interrupted_while_it_was_made_is_made_again(
     monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
     stack = small_matrix.stacks["cpu"]
     made = ensure_environment(stack)
-    # It has no stamp then.
+    # As after an interrupted installation, the environment has no stamp.
     (tmp_path / "cpu" / STAMP).unlink()
     (tmp_path / "cpu" / "bin" / "python").unlink()
     assert ensure_environment(stack) == made

@@ -1,4 +1,4 @@
-"""A shortened evening of `make matrix-test`: real processes on a simulated host with two GPUs, in a planted world."""
+"""Tests of a shortened evening of `make matrix-test`: real processes on a simulated host with two GPUs."""
 
 import json
 import signal
@@ -52,7 +52,7 @@ verdicts:
 
 
 class Evening:
-    """A simulated host with two GPUs and no screen, a world, and `matrix` on it."""
+    """A simulated host with two GPUs and no screen, its world file, and `matrix` on it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.results = folder, folder / "results"
@@ -64,7 +64,7 @@ class Evening:
         self.plant()
 
     def plant(self, step_seconds: float = 0.01) -> None:
-        """Write the world: which stacks fail on both GPUs, and how long a step of `standard` takes."""
+        """Write the world file: which stacks fail on both GPUs, and how long a step of `standard` takes."""
         versions = {BAD: ("2.9.1+rocm6.3", "6.3.42131"), GOOD: ("2.10.0+rocm7.0", "7.0.51831")}
         torch = {name: {"version": version, "hip": hip} for name, (version, hip) in versions.items()}
         world = {"fails_on_two": [BAD], "step_seconds": step_seconds, "torch": torch}
@@ -83,7 +83,7 @@ class Evening:
         )
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Begin `matrix`."""
+        """Start `matrix`."""
         return subprocess.Popen(
             self.words(*words), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -112,7 +112,7 @@ def test_an_evening_names_the_planted_cell(evening: Evening) -> None:
 
 
 def both_train(evening: Evening) -> dict[str, Any]:
-    """Return the intents of the two runs that train side by side, by id; waits for them."""
+    """Wait for the two runs that train side by side, and return their intents by run id."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         found = {}
@@ -126,7 +126,7 @@ def both_train(evening: Evening) -> dict[str, Any]:
 
 
 def processes_of(evening: Evening) -> list[int]:
-    """Return the processes that belong to an evening: of the harness, and of its runs."""
+    """Return the processes of the harness and of its runs in an evening."""
     own = str(evening.folder)
     found = []
     for process in psutil.process_iter():
@@ -154,7 +154,7 @@ def test_a_plan_and_a_search_make_runs_side_by_side(evening: Evening, asked: tup
 
 @pytest.mark.slow
 def test_ctrl_c_ends_runs_side_by_side(evening: Evening, wait: Callable[..., None]) -> None:
-    """Two runs of one cell, one on each GPU: both are recorded, each says of the other, and nothing is left running."""
+    """Two runs of one cell train, one on each GPU: both are recorded and name each other, and no process is left."""
     evening.plant(step_seconds=60.0)
     begun = evening.begin(*RUN)
     intents = both_train(evening)

@@ -1,4 +1,7 @@
-"""Every kind of fault once, in processes: found, explained, survived. One of each outcome on each change."""
+"""Tests of every fault injection once, in processes: the fault is found and explained, and the next run is healthy.
+
+On each change, only one kind for each outcome is injected.
+"""
 
 import json
 import os
@@ -19,12 +22,12 @@ from harness.faults.kinds import KINDS
 from harness.faults.target import make_target
 from harness.matrix.load import load_matrix
 
-# Those that wait longest begin first. Each is a harness of its own, all on one results folder.
+# The kinds that wait longest start first. Each is injected by its own harness; all share one results folder.
 BY_LENGTH = sorted(
     (kind for kind in KINDS if "process" in kind.executors),
     key=lambda kind: (kind.name != "slow-checkpoint", kind.stuck is None),
 )
-# One for each outcome and diagnosis, and of the rest those that another part of the harness finds.
+# One kind for each outcome and diagnosis, and kinds that are found by other parts of the harness.
 ON_EACH_CHANGE = ("hang-forward", "hang-loader", "segv", "import-error", "exit-0", "nan", "slow", "clock-back")
 EVERY_KIND = [
     pytest.param(kind, id=kind.name, marks=() if kind.name in ON_EACH_CHANGE else pytest.mark.long)
@@ -56,7 +59,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(scope="module")
 def ordinary(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Future[Ordinary] | None:
-    """The command, by somebody without any capability: no mounts, no kernel log, no ptrace of others' processes."""
+    """Start `matrix inject` as a user without capabilities: no mounts, kernel log or ptrace of others' processes."""
     results = tmp_path_factory.mktemp("ordinary")
     command = [str(CHECKOUT / ".venv/bin/matrix"), "--results", str(results), "inject", "--executor", "process"]
     if os.geteuid() == 0:
@@ -76,7 +79,7 @@ def ordinary(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory)
 def injections(
     pool: ThreadPoolExecutor, folder: Path, request: pytest.FixtureRequest
 ) -> Mapping[str, Future[dict[str, Any]]]:
-    """What comes of each kind that is injected here."""
+    """Start the injection of each kind chosen here, and return the results by kind."""
     chosen = [
         item.callspec.params["kind"]
         for item in request.session.items
@@ -86,7 +89,7 @@ def injections(
     return {kind: pool.submit(inject_in_a_process, folder, kind) for kind in made}
 
 
-# The ordinary user's faults take longest, and begin before the others.
+# The injections of the ordinary user take longest, so they start before the others.
 @pytest.mark.usefixtures("ordinary")
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_fault_is_found_explained_and_leaves_nothing(

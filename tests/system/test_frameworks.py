@@ -1,4 +1,4 @@
-"""A training by another framework than torch, for real."""
+"""Tests of a real training by another framework than torch."""
 
 import pytest
 

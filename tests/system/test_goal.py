@@ -1,4 +1,4 @@
-"""`matrix run --until` and `--all` as a user runs them, with the real app; killed in the middle, and gone on."""
+"""Tests of `matrix run --until` and `--all` as a user runs them, with the real app, killed and resumed."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.system.conftest import Command
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")
-# So low that a few runs are enough; two cells share what may be wrong.
+# Thresholds so low that a few runs reach them; both cells share the allowed error.
 LOW = (
     "verdicts: {candidate: 0.1, good: 0.2, known_good: 0.4, confidence: 0.7, known_good_boots: 1, "
     "mtbf_hours: {candidate: 0, good: 0, known_good: 0}}\n"
@@ -27,7 +27,7 @@ ENOUGH = runs_to_show(0, 0.4, 1 - 0.3 / len(CELLS))
 
 @pytest.fixture
 def searching(tmp_path: Path, quick_command: Command) -> Command:
-    """`matrix` on the small matrix, with low thresholds and a workload that qualifies for promotion."""
+    """Return `matrix` on the small matrix, with low thresholds and a workload that qualifies for promotion."""
     file = tmp_path / "matrix.yaml"
     text = quick_command.matrix_file.read_text(encoding="utf-8").replace(
         "loader_workers: 0", "loader_workers: 0\n    vpoc_path: naive"
@@ -48,7 +48,7 @@ def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[st
 
 
 def records(results: Path) -> dict[str, Any]:
-    """By run id."""
+    """Return the records by run id."""
     files = sorted((results / "runs").glob("*/record.json"))
     return {file.parent.name: json.loads(file.read_text()) for file in files}
 
@@ -70,7 +70,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     done = run(search)
     assert "continuing campaign" in done.stderr
     assert left_running(results) == []
-    # The run that was killed is made again, and nothing else is.
+    # Only the killed run is repeated.
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
     (cell,) = {record["intent"]["cell"] for record in records(results).values()}
     (campaign,) = (results / "campaigns").glob("*.json")
@@ -81,12 +81,12 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     said = done.stdout.splitlines()
     assert said[0].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
     assert sum("known-good: " in line for line in said) == 1
-    # As a process nothing can be promoted.
+    # Runs of the process executor cannot be promoted, because they have no image.
     (following,) = [line for line in said if line.startswith("Next: ")]
-    # The lookback of synthetic bars says nothing of the user's.
+    # The short lookback that synthetic bars need says nothing about the user's own data.
     lookback = "" if " --data merged.csv " in following else " --lookback 20"
     trains = f" --output TRAINING --cell {cell} --executor process{lookback}"
-    # No training takes an interpreter of the user's own.
+    # `matrix train` does not use an interpreter that the user names.
     ends = f" --results {results} status {cell}" if "--python" in search else trains
     assert following.endswith(ends)
 
@@ -104,15 +104,15 @@ def test_the_time_being_over_is_said_and_what_remains_open(
     tmp_path: Path, searching: Command, command: Callable[..., list[str]]
 ) -> None:
     results = tmp_path / "results"
-    # Longer than the budget, however fast the machine is.
+    # A step takes longer than the budget, however fast the machine is.
     slow = searching.slow(tmp_path, 1)
     settle = slow(results, "run", *CELLS, "--all", "--confidence", "0.7", "--budget", "1s")
-    # Nothing is known of the time of a run yet: one is made where there is time left once the stack is ready.
+    # No run has been timed yet, so one run is made if there is time left once the stack is ready.
     done = run(settle, expected=1)
     assert outcomes(results)["completed"] <= 1
     assert "0 of 2 cells are settled" in done.stdout
     assert "still open" in done.stdout
-    # Where a run takes longer than the budget the same command would end as this one.
+    # With a budget shorter than a run, the same command would end like this one, so another budget is suggested.
     whys = ("continues this campaign", "has the least budget that lets something run")
     assert any(f"It {why}." in done.stdout for why in whys)
     assert re.search(rf"run {' '.join(CELLS)} --all --confidence 0.7 .*--budget ", done.stdout)
@@ -122,7 +122,7 @@ def test_the_time_being_over_is_said_and_what_remains_open(
 
 
 class Searching(Place):
-    """A place with a stand-in for the app, in which one known-good cell is looked for."""
+    """A place with a stand-in for the app, in which a campaign searches for one known-good cell."""
 
     def make(self) -> None:
         super().make()
@@ -145,6 +145,6 @@ def test_a_search_that_is_killed_counts_every_run_once(point: str, tmp_path: Pat
     assert ended["completed"] == runs_to_show(0, 0.4, 0.7)
     assert ended.keys() <= {"completed", "interrupted"}
     assert ended["interrupted"] <= 1
-    # One that died when all was done has nothing left to be gone on with.
+    # A campaign that was killed after its last run has nothing left to continue.
     assert len({record.intent.campaign for record in place.results.records()}) == 1
     assert not list(place.results.unfinished())

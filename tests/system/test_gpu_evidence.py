@@ -1,4 +1,4 @@
-"""The kit for a GPU runs without the harness: what it writes is what the report reads."""
+"""Tests that the GPU evidence kit runs without the harness, and that the report reads what the kit writes."""
 
 import subprocess
 from pathlib import Path

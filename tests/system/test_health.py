@@ -1,4 +1,4 @@
-"""The real app's probe, in the recovery of a GPU; here on a CPU, which says nothing about any GPU."""
+"""Tests of the real app's probe in the recovery of a GPU, run on a CPU, so it says nothing about any real GPU."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from harness.run.gpu_probe import probe_gpu
 from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 
-# On a CPU the app does not ask which one it may see.
+# On a CPU, the app ignores which GPU it may use.
 GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)
 
 

@@ -1,4 +1,4 @@
-"""A cell that resets GPUs, through the whole line on a simulated host with two gfx1100 and its kernel log."""
+"""Tests of a cell that resets GPUs, through the whole harness, on a simulated host with two gfx1100."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ from tests.system.conftest import MATRIX, PROGRAM, in_this_process
 
 
 class Simulated:
-    """A simulated host, as `matrix simulate` writes it, and the runs of one cell on it as a plan says."""
+    """A simulated host, as `matrix simulate` writes it, and runs of one cell on it that follow a plan."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.results, self.plan = folder / "host", folder / "results", folder / "plan"
@@ -29,14 +29,14 @@ class Simulated:
         self.matrix.write_text(MATRIX.replace(*stack).replace("epochs: 2\n", "epochs: 1\n"), encoding="utf-8")
 
     def matrix_says(self, *words: str, status: int | None = 0) -> str:
-        """Run a command on that host, in this process; what it printed."""
+        """Run a command on that host, in this process, and return its output."""
         places = ("--matrix", str(self.matrix), "--results", str(self.results), "--root", str(self.root))
         done = in_this_process([PROGRAM, *places, *words])
         assert status in (None, done.returncode), done.stdout + done.stderr
         return done.stdout
 
     def run(self, plan: str) -> None:
-        """Run a cell once for each letter."""
+        """Run a cell once for each letter of the plan."""
         for letter in plan:
             self.plan.write_text(letter, encoding="utf-8")
             place = ("--python", str(self.python), "--data", str(self.matrix.with_name("bars.csv")))

@@ -1,4 +1,4 @@
-"""`kill -9` of `matrix run`, a sample: at every named point and at random moments, on a stand-in for the app."""
+"""Tests of `kill -9` of `matrix run` at every named point and at random moments, on a stand-in for the app."""
 
 import random
 import signal
@@ -18,7 +18,7 @@ from harness.evidence.files.run_files import Record
 from harness.rehearsal.stand_in_app import SLOW
 
 RANDOM_KILLS = 8
-# A campaign with a run on each of two GPUs, twice, in a results folder that it may share.
+# A campaign with two runs on each of two GPUs, in a results folder that it may share with another campaign.
 SIDE_BY_SIDE = """
 import sys
 from functools import partial
@@ -54,7 +54,7 @@ with begin_or_continue(plan, bench) as (campaign, _):
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_nothing_is_lost_at_any_point(part: int) -> None:
-    """A kill at each of the points, really there, and some at random moments in between."""
+    """Kill the harness at each of the named points, which must be reached, and at random moments in between."""
     chance = random.Random(part)
     points = [point for point in POINTS if point not in ONLY_IN_CONTAINERS][part::2]
     plan = [Kill(point) for point in points]
@@ -65,7 +65,7 @@ def test_nothing_is_lost_at_any_point(part: int) -> None:
     assert figures.wrong == []
     assert [point for point in points if not figures.kills[point]] == []
     assert figures.records > 0
-    # The goal itself is measured by `make bench-kills`, on a quiet machine.
+    # Here the limit is generous; `make bench-kills` measures the goal itself on a quiet machine.
     assert max(figures.ready) < 12 * GOAL_SECONDS
 
 
@@ -113,7 +113,7 @@ def test_a_harness_waits_for_the_orphan_of_another_results_folder(place: Place) 
     other.folder.mkdir()
     other.make()
     (other.folder / SLOW).write_text("5", encoding="utf-8")
-    # On one machine: its locks are the same, its results are not.
+    # Both harnesses are on one machine: they share the locks, but not the results.
     (other.root / "run/lock").rmdir()
     (other.root / "run/lock").symlink_to(place.root / "run/lock")
     assert other.start("running").wait(240) == -signal.SIGKILL
@@ -122,6 +122,6 @@ def test_a_harness_waits_for_the_orphan_of_another_results_folder(place: Place) 
     said = place.said
     assert f"GPU 0 is in use by run {other.results.run_folder(orphan.run_id)}" in said
     assert f"process {orphan.owner_pid}, which is gone" in said
-    # What is in another results folder is not closed from here.
+    # A harness does not close the runs of another results folder.
     assert [intent.run_id for intent in other.results.unfinished()] == [orphan.run_id]
     assert {record.outcome for record in place.results.records()} == {"completed"}

@@ -1,4 +1,4 @@
-"""A run that goes wrong for real, or an app that lies about a real run: each is caught."""
+"""Tests that the harness catches a real run that goes wrong, and an app that lies about a real run."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ Tamper = Callable[[Path], object]
 
 
 class Replaying(ProcessExecutor):
-    """Lays what a real training left into the run folder, in place of a training, and changes it."""
+    """An executor that copies what a real training left into the run folder instead of training, and changes it."""
 
     def __init__(self, original: Path, tamper: Tamper) -> None:
         self._original = original
@@ -44,12 +44,12 @@ class Replaying(ProcessExecutor):
 
 
 def _bring_up_to_date(progress: Path) -> None:
-    """Let its lines be of now: progress would show by its times alone that it is of another run."""
+    """Move the progress lines to the present, because old times alone would show that they are of another run."""
     lines = [json.loads(line) for line in progress.read_text(encoding="utf-8").splitlines()]
     for clock, now in (("monotonic", time.monotonic()), ("wall", time.time())):
         last = lines[-1][clock]
         for line in lines:
-            # Nothing takes any time here.
+            # The times are compressed, because no training takes place here.
             line[clock] = now - (last - line[clock]) / 1000
     progress.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
@@ -77,7 +77,7 @@ def other_model_with_its_hash(folder: Path) -> None:
 
 
 def better_validation(folder: Path) -> None:
-    """In progress, too, so that nothing but the saved model speaks against it."""
+    """Improve the validation losses in result and progress alike, so that only the saved model contradicts them."""
     told = json.loads((folder / "result.json").read_text(encoding="utf-8"))["epoch_losses"]
     for name in ("result.json", "progress-0.jsonl"):
         text = (folder / name).read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def better_validation(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-# What a result file alone tells, the tests of the harness try, and what a saved state tells, those of the app.
+# Lies that the result file alone reveals are tested in the harness, and those that a saved state reveals in the app.
 LIES: dict[str, tuple[Tamper, str]] = {
     "half a result": (lambda folder: os.truncate(folder / "result.json", 200), "no-result"),
     "model cut by one byte": (cut_model, "model-damaged"),
@@ -99,7 +99,7 @@ LIES: dict[str, tuple[Tamper, str]] = {
 
 @pytest.fixture
 def as_if_it_were_that_run(completed: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the next run the nonce of the real one, so that what that left is its own."""
+    """Give the next run the nonce of the real run, so that the files of the real run count as its own."""
     nonce = completed.intent.nonce
     monkeypatch.setattr("harness.run.spec.token_hex", lambda _: nonce)
 
@@ -130,14 +130,14 @@ def test_an_app_of_an_old_contract_is_believed_and_its_run_qualifies_for_nothing
     older = replace(environment, contract=OLD_CONTRACT)
     record = run_tiny(executor=Replaying(original, lambda _: None), environment=older)
     assert (record.outcome, record.intent.verified) == ("completed", False), record.detail
-    # Of a contract in which a result says nothing of its run, nobody can tell that it is another's.
+    # In the old contract a result does not name its run, so nobody can tell whether it belongs to another run.
     assert record.detail.endswith(
         "; old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
     )
 
 
 def with_the_nonce(folder: Path) -> None:
-    """Put the nonce of the run that is named into what another left."""
+    """Write the nonce of the named run into the files that another run left."""
     nonce = json.loads((folder.parent / "intent.json").read_text(encoding="utf-8"))["nonce"]
     for file in (folder / "progress-0.jsonl", folder / "result.json"):
         file.write_text(re.sub(r'"nonce": ?"[0-9a-f]+"', f'"nonce": "{nonce}"', file.read_text()), encoding="utf-8")
@@ -186,7 +186,7 @@ def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Result
 
 
 class Signalling(ProcessExecutor):
-    """Sends a signal to the training as soon as it trains."""
+    """An executor that sends a signal to the training as soon as it trains."""
 
     def __init__(self, number: signal.Signals) -> None:
         self._number = number
@@ -223,7 +223,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
 
 @pytest.mark.slow
 def test_a_process_that_is_stalled_is_hung(run_tiny: RunTiny, results: Results) -> None:
-    # It is stopped in any of the phases that take turns.
+    # The process may be stopped in any of the phases that alternate.
     limits = {**LIMITS, "step": 2.0, "validate": 2.0, "checkpoint": 2.0}
     record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits, time_limit=600)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")

@@ -1,4 +1,4 @@
-"""A campaign as it is seen on a terminal, and by `matrix watch` from elsewhere."""
+"""Tests of a campaign as a user sees it on a terminal, and with `matrix watch` from elsewhere."""
 
 import fcntl
 import json
@@ -24,7 +24,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A program in a terminal, and everything it showed so far."""
+    """A program in a terminal, and all that it has shown so far."""
 
     def __init__(self, command: list[str], rows: int, columns: int) -> None:
         self._mine, theirs = os.openpty()
@@ -41,7 +41,7 @@ class Terminal:
             while content := os.read(self._mine, 65536):
                 self._shown += content
         except OSError:
-            # The program has closed its end.
+            # The program has closed its end of the terminal.
             pass
 
     @property
@@ -53,7 +53,7 @@ class Terminal:
         return CONTROL.sub("", self.raw)
 
     def ended(self) -> int:
-        """Its exit status."""
+        """Wait for the end and return the exit status."""
         status = self.process.wait(120)
         self._reader.join()
         return status
@@ -88,7 +88,7 @@ def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, quic
     assert re.search(r"1 of 2 runs, \d+ (s|min) so far, about \d+ (s|min) left", " ".join(text.split())), text
     assert re.search(r"cpu +1/1( seen)? +1/1", text), text
     assert "[2/2] cpu-one: completed" in text
-    # The cursor was hidden while the view was there, and is not any more.
+    # The cursor was hidden while the view was shown, and is visible again.
     assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
 
 

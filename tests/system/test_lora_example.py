@@ -1,4 +1,4 @@
-"""`examples/lora`, in a short form: killed, resumed, judged. In an interpreter that has its requirements."""
+"""Tests of a short form of `examples/lora`, killed, resumed and judged, in an interpreter with its requirements."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`matrix minimise` and `matrix compare` on real runs: two variables that torch can do with alone, but not together."""
+"""Tests of `matrix minimise` and `matrix compare` on real runs: two variables break torch only when set together."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`matrix minimise RUN --over data` on real processes: what starts the stand-in crashes on a session."""
+"""Tests of `matrix minimise RUN --over data` with real processes: the stand-in's interpreter crashes on a session."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ exec "{python}" "$@"
 
 
 def bars() -> str:
-    """Two bars of each session; the stand-in reads none of them."""
+    """Return two bars for each session; the stand-in reads none of them."""
     lines = ["ts,open,high,low,close,volume,vix"]
     for session in range(SESSIONS):
         for hours in (0, 16):
@@ -64,22 +64,22 @@ class Place:
     data: Path
 
     def command(self, *words: str) -> list[str]:
-        """The words of a command of `matrix` here."""
+        """Return the words of a command of `matrix` here."""
         files = ("--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.folder / "results"))
         return [PROGRAM, *files, *words, "--python", str(self.folder / "python")]
 
     def printed(self, *words: str) -> Any:
-        """What a command prints as JSON."""
+        """Return what a command prints as JSON."""
         done = subprocess.run(self.command(*words, "--json"), capture_output=True, text=True, check=False)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 
     def records(self) -> list[Path]:
-        """The records of the searches."""
+        """Return the record files of the searches."""
         return list((self.folder / "results" / "minimise").glob("*/runs/*/record.json"))
 
     def crash(self, python: Path, bad: datetime) -> Any:
-        """Let the interpreter crash on data with this hour, and return the record of a run that did."""
+        """Make the interpreter crash on data with this hour, and return the record of a run that crashed."""
         file = self.folder / "python"
         file.write_text(CRASHES_ON_DATA.format(python=python, stamp=f"{bad:%Y-%m-%dT%H}"), encoding="utf-8")
         file.chmod(0o755)
@@ -122,7 +122,7 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     assert made <= len(place.records()) <= found["runs"] + 1
     assert left_running(place.folder / "results") == []
 
-    # What was chosen for failing is no evidence of the cell, and is not run again.
+    # Runs that were chosen because they fail are no evidence about the cell, and are not repeated.
     counted = place.records()
     assert place.printed("minimise", run, "--over", "data") == found
     assert place.records() == counted

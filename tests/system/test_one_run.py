@@ -1,4 +1,4 @@
-"""A cell run for real, and what it leaves behind."""
+"""Tests of a real run of a cell, and of the files it leaves."""
 
 import json
 from collections.abc import Callable
@@ -39,8 +39,8 @@ def test_a_run_completes_and_every_file_follows_its_schema(completed: Record, re
 
 def test_the_run_leaves_model_and_log_and_nothing_temporary(completed: Record, results: Results) -> None:
     folder = results.run_folder(completed.intent.run_id)
-    # The checkpoints are gone: they are three times the model and more, and nobody resumes a run that completed. Of the
-    # model the copy is kept that was verified.
+    # The checkpoints are removed: they are at least three times as large as the model, and a completed run is never
+    # resumed. Of the model, the verified copy is kept.
     left = ["model_curves.csv", "model_curves.png", "model_metadata.json"]
     assert {file.name for file in (folder / "kept").glob("*.pt")} == {"model-1.pt", "state-1.pt"}
     assert sorted(f.name for f in (folder / "work/output").iterdir()) == left
@@ -69,7 +69,7 @@ def test_a_preset_of_two_phases_is_two_processes(
 def test_the_deep_folder_of_a_run_does_not_keep_loader_workers_waiting(
     run_tiny: Callable[..., Record], results: Results
 ) -> None:
-    """The path of a socket has at most 107 characters, and workers put theirs under TMPDIR."""
+    """The path of a socket has at most 107 characters, and loader workers create their sockets under TMPDIR."""
     record = run_tiny(loader_workers=2, epochs=1)
     assert record.outcome == "completed", record.detail
     assert len(record.intent.variables["train"]["TMPDIR"]) < 64

@@ -1,4 +1,4 @@
-"""The report in a real browser."""
+"""Tests of the report in a real browser."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ from tests.system.report_screens import DRAWN, PHONE, SCREEN, evening_report, hu
 
 CHROMIUM = shutil.which("chromium")
 RUNS = 240
-# Beside other suites a picture may take longer than the usual five seconds.
+# While other test suites run, drawing may take longer than the default of five seconds.
 expect.set_options(timeout=60_000)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)")
@@ -46,7 +46,7 @@ def file(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        # Chromium's own sandbox refuses to start as root, as CI runs.
+        # Chromium's own sandbox refuses to start as root, and CI runs as root.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def evening(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """An evening on a simulated host with two GPUs."""
+    """Return the report on an evening on a simulated host with two GPUs."""
     return evening_report(tmp_path_factory.mktemp("evening"))
 
 
@@ -67,7 +67,7 @@ def evening_file(evening: Report, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @contextmanager
 def opened(browser: Browser, file: Path) -> Iterator[Page]:
-    """The page, opened. Whatever a browser complains of, and whatever it asks of another place, fails the test."""
+    """Open the page; any message on the browser's console and any request to another place fails the test."""
     context = browser.new_context(viewport=SCREEN)
     page = context.new_page()
     complaints: list[str] = []
@@ -114,14 +114,14 @@ def test_the_first_screen_has_the_sentence_the_next_command_and_the_grid(
         expect(evening_page.locator(".scope").first.get_by_role("link", name=f"{place.cell}:")).to_be_in_viewport(
             ratio=1
         )
-    # A page that is wider than its window is moved to and fro at every line.
+    # A page wider than its window would have to be scrolled sideways for every line.
     assert evening_page.evaluate("document.documentElement.scrollWidth") == size["width"]
-    # Of a table that is wider a phone hides the columns that decide.
+    # If a table were wider, a phone would hide the columns that matter most.
     all_of = "() => [...document.querySelectorAll('.scroll, html')]"
     wider = f"{all_of}.filter((one) => one.scrollWidth > one.clientWidth).length"
     evening_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert evening_page.evaluate(wider) == 0
-    # An option that is broken behind its hyphens reads as two words.
+    # An option that is wrapped after its hyphens would read as two words.
     assert (
         evening_page.evaluate(
             """() => {
@@ -177,7 +177,7 @@ def test_a_cell_that_fails_is_told_apart_from_one_with_its_first_passes_by_more_
 
 
 def test_every_cell_and_run_opens_by_its_address(page: Page, report: Report) -> None:
-    # Charts are drawn elsewhere: two hundred of them take a minute.
+    # Charts are tested elsewhere and disabled here, because drawing two hundred of them takes a minute.
     page.evaluate("() => { delete window.DecompressionStream }")
     cells = sorted({place.cell for group in report.groups for place in group.places})
     cells += [cell for one in report.excluded for cell in one.cells]
@@ -242,7 +242,7 @@ def test_a_failed_run_comes_with_evidence_remedy_and_how_to_repeat_it(page: Page
     expect(view.get_by_text("a copy between host and GPU does not come to an end")).to_be_in_viewport()
     expect(view.get_by_text("copies without the DMA engines")).to_be_in_viewport()
     expect(view.get_by_text("log.txt:7")).to_be_visible()
-    # Hostile words are shown as they are.
+    # Hostile text is shown literally.
     expect(view.locator("li pre").first).to_contain_text("</script><script>window.hurt = 1</script>")
     expect(view.locator(".command code")).to_contain_text(f"run-cell {run.cell}")
     view.get_by_text("Run it by hand").click()
@@ -415,7 +415,7 @@ CONTRASTS = """() => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read_in_light_and_dark(evening_page: Page, evening: Report, scheme: str) -> None:
-    """Contrast after WCAG 2.1, level AA, of all text on its ground, on the first page, of a cell and of a run."""
+    """All text on the first page, a cell's and a run's has the contrast that WCAG 2.1 requires for level AA."""
     evening_page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     evening_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
     background = evening_page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -489,5 +489,5 @@ def test_the_pictures_of_the_docs_can_be_made_again(
         made, kept = ((folder / picture.name).read_bytes() for folder in (tmp_path, CHECKOUT / "docs" / "pictures"))
         size = picture.size["width"], picture.size["height"]
         assert struct.unpack(">II", made[16:24]) == struct.unpack(">II", kept[16:24]) == size
-        # The same fonts are not everywhere, but an empty page, or another one, is of another size.
+        # Fonts differ between machines, but an empty page or another page would have a very different size.
         assert 0.5 < len(made) / len(kept) < 2

@@ -1,4 +1,4 @@
-"""Results folders and archives of the first version, whose records are of schema 1, stay readable."""
+"""Tests that results folders and archives of the first version, with records of schema 1, stay readable."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Two results folders made by real runs, put together."""
+"""Tests of merging two results folders that real runs made."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def matrix(command: list[str]) -> Any:
 
 @pytest.fixture
 def two_folders(tmp_path: Path, quick_command: Command) -> tuple[Results, Results]:
-    """Each with a run of its own."""
+    """Return two results folders with one run each."""
     found = []
     for name, cell in (("one", "cpu-plain"), ("other", "cpu-one")):
         results = Results(tmp_path / "shared" / name)
@@ -42,7 +42,7 @@ def test_two_folders_put_together_both_ways_tell_the_same(
     third = tmp_path / "third"
     told = matrix(quick_command(third, "import", *map(str, archives)))["imported"]
     assert [len(imported["runs"]) for imported in told] == [1, 1]
-    # There and back: what an export of the third brings home is known there.
+    # An archive that the third folder exports contains runs that the first two already have.
     matrix(quick_command(third, "export", str(tmp_path / "both.tar.gz")))
     for folder in folders:
         (back,) = matrix(quick_command(folder, "import", str(tmp_path / "both.tar.gz")))["imported"]
@@ -81,7 +81,7 @@ def test_what_is_shared_holds_no_name_or_place_of_this_machine(
     assert {"intent.json", "record.json", "result.json", "log.txt", "progress-0.jsonl"} <= {file.name for file in files}
     for file in files:
         text = file.read_text(encoding="utf-8")
-        # A short host name may be part of any word.
+        # A short host name may be part of an ordinary word, so only whole words are compared.
         assert [name for name in telling[:-1] if name in text] == []
         assert telling[-1] not in text.replace("/", " ").replace(":", " ").split()
 

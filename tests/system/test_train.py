@@ -1,4 +1,4 @@
-"""`matrix train` on the real app, as processes: through a crash, a hang, a kill and Ctrl-C to bitwise identical."""
+"""Tests of `matrix train` with the real app: after a crash, hang, kill or Ctrl-C, weights are bitwise identical."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.training.attempts import ATTEMPTS_FILE
 
-# Two epochs of 23 steps.
+# Two epochs of 23 steps each.
 OPTIONS = ("--lookback", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
 FILES = ["attempts.jsonl", *(f"mine{end}" for end in (".pt", "_checkpoints", "_curves.csv", "_curves.png"))]
 SECONDS = 280
@@ -38,12 +38,12 @@ class Trainer:
     words: Sequence[str]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start it, in a session of its own."""
+        """Start `matrix train` in the background."""
         command = [*self.words, "train", "--data", str(self.data), "--output", str(self.output), *OPTIONS, *words]
         return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, *words: str, status: int = 0) -> str:
-        """Run it to its end; what it printed."""
+        """Run `matrix train` to its end and return its output."""
         process = self.start(*words)
         printed, told = process.communicate(timeout=SECONDS)
         assert process.returncode == status, told
@@ -51,17 +51,17 @@ class Trainer:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """attempts.jsonl."""
+        """Return the lines of attempts.jsonl."""
         return [json.loads(line) for line in (self.output / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()]
 
     @property
     def records(self) -> list[Record]:
-        """Those of the attempts, in order."""
+        """Return the records of the attempts, in order."""
         return [record for record in map(self.results.record, (line["run"] for line in self.lines)) if record]
 
     @property
     def weights(self) -> str:
-        """Of the model that is there, loaded again."""
+        """Return the SHA-256 of the weights of the model file, which is loaded again."""
         command = [*self.words, "exec", "cpu-plain", "vpoc", "check-model", "--json", str(self.output / "mine.pt")]
         checked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
         return str(json.loads(checked.stdout)["weights_sha256"])
@@ -86,7 +86,7 @@ def trainer(make_trainer: MakeTrainer, tmp_path: Path) -> Trainer:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The weights of a training that nothing happened to, once they are known."""
+    """Return a list for the weights of an uninterrupted training, filled by the first test that has them."""
     return []
 
 
@@ -132,7 +132,7 @@ def test_a_fault_is_survived_bitwise_identical(
         (then, "completed", 46),
     ]
     first, second = trainer.records
-    # A run with an injected fault is no evidence, whatever follows from it.
+    # A run with an injected fault is no evidence, and neither is the run that follows it.
     kind = injected_fault.split("@", maxsplit=1)[0]
     assert (first.injected_fault, second.injected_fault, second.diagnosis) == (injected_fault, f"after {kind}", None)
     assert second.detail.endswith(f"it comes after the injected fault {kind}, so it does not count")
@@ -164,7 +164,7 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     left_running: Callable[[Path], list[psutil.Process]],
     tmp_path: Path,
 ) -> None:
-    # Every step from the 24th on takes two seconds: time enough to stop it in.
+    # Every step from the 24th on takes two seconds, which leaves time to stop the training in it.
     process = trainer.start("--inject-fault", "slow@25")
     wait(lambda: has_checkpoint(trainer))
     time.sleep(1)
@@ -174,7 +174,7 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     if number == signal.SIGINT:
         assert not left_running(trainer.results.folder)
     else:
-        # Steps that no progress accounts for: nobody was there to see what wrote it.
+        # A checkpoint of steps for which there is no progress: nobody knows which process wrote it.
         made = next(trainer.results.runs.glob("*-train-1/work/output/*_checkpoints/*.pt"))
         made.with_name(f"step-{45:09}.{file_hash(made)}.pt").write_bytes(made.read_bytes())
     printed = trainer.run()
@@ -230,7 +230,7 @@ def trains(trainer: Trainer) -> bool:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process has ended, though nobody may have asked how."""
+    """Return whether a process has ended, even if nobody has collected its exit status yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""`matrix train` with a program of the user's own: killed, stopped, broken, and yet to its end."""
+"""Tests of `matrix train` with the user's own program: it ends although it is killed, stopped or broken."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
 
 STEPS = 20
-# It forgets everything but what is in its checkpoints, of which it keeps all.
+# This program restores its state only from its checkpoints, and keeps all of them.
 RESUMES = """
 import os, sys, time
 step, keeps = 0, "--resume" in sys.argv
@@ -60,12 +60,12 @@ class Trainer:
     words: Sequence[str]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start it."""
+        """Start `matrix train` in the background."""
         command = [*self.words, "train", "--output", str(self.output), "--cell", "cpu-plain", "--executor", "process"]
         return subprocess.Popen([*command, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, *words: str, status: int = 0) -> str:
-        """Run it to its end; what it printed."""
+        """Run `matrix train` to its end and return its output."""
         process = self.start(*words)
         printed, told = process.communicate(timeout=100)
         assert process.returncode == status, told
@@ -73,7 +73,7 @@ class Trainer:
 
     @property
     def records(self) -> list[Record]:
-        """Those of the attempts, in order."""
+        """Return the records of the attempts, in order."""
         lines = (self.output / "attempts.jsonl").read_text(encoding="utf-8").splitlines()
         return [record for line in lines if (record := self.results.record(json.loads(line)["run"]))]
 
@@ -84,7 +84,7 @@ class Trainer:
 
 @pytest.fixture
 def make(tmp_path: Path, matrix_file: Path) -> Callable[..., Trainer]:
-    """Writes a program, and a matrix file that has it with these keys."""
+    """Return a function that writes a program, and a matrix file whose workload has the program and these keys."""
 
     def make(text: str = RESUMES, **keys: Any) -> Trainer:
         (tmp_path / "code").mkdir()
@@ -164,7 +164,7 @@ def test_the_same_command_goes_on_after_the_harness_was_killed_though_the_progra
 
 @pytest.mark.long
 def test_what_two_attempts_could_not_resume_from_is_left_out(make: Callable[..., Trainer]) -> None:
-    # The last checkpoint is half written.
+    # The last checkpoint is written only in part.
     damage = 'os.replace("out/half", f"out/step-{step:03}")\n    if step == 5 and not keeps:'
     text = RESUMES.replace(damage[: damage.index("\n")], damage + ' open("out/step-005", "w").write("5:")')
     trainer = make(text.replace('"kill" in sys.argv', "True"))

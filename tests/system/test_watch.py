@@ -1,4 +1,4 @@
-"""The real app, stuck on purpose, watched with a limit of seconds."""
+"""Tests of the watchdog with the real app, which hangs on purpose, and limits of seconds."""
 
 import os
 import re
@@ -30,7 +30,7 @@ Train = Callable[..., Watch]
 def train(
     tmp_path: Path, environment: Environment, data: InputFile, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Train]:
-    """Trains with further options until it ends, or is ended."""
+    """Return a function that trains with further options until the training ends or is ended."""
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
     folder = tmp_path / "runs" / "mine"
     work = folder / "work"
