@@ -1,4 +1,4 @@
-"""A real Docker engine, base images from Debian's packages, the project's own stacks built from them."""
+"""Fixtures with a real Docker engine, base images made of Debian's packages, and the project's stacks on them."""
 
 import contextlib
 import grp
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.docker)
-            # The SDK leaves the socket of a stream that nobody read to its end to the garbage collector.
+            # The SDK leaves the socket of a stream that was not read to its end to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
@@ -65,15 +65,15 @@ def _not_here(why: str) -> NoReturn:
 
 @pytest.fixture(autouse=True)
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test learns of GPUs from another one, or tells the user's harnesses of any."""
+    """Give each test a state folder, so that it shares no facts on GPUs with other tests or the user's harnesses."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The commands use containers and the base made here; after all tests no container of a run is left."""
+    """Make the commands use containers and the base made here; after all tests, no container of a run may be left."""
     with pytest.MonkeyPatch.context() as patch:
-        # Fixtures that serve several tests come before `_state_of_its_own`.
+        # Session fixtures are set up before `_state_of_its_own`, so they need a state folder here.
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MATRIX_EXECUTOR", "docker")
         patch.setenv("MATRIX_BASE", BASE)
@@ -83,8 +83,8 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
         containers = engine.client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True)
         return [f"{container.name} {container.status} {container.labels}" for container in containers]
 
-    # Other tests may run beside these, and have containers for a moment. Those of a command that a test killed go with
-    # the next command.
+    # Other tests that run at the same time may have containers for a moment. Containers of a command that a test killed
+    # are removed by the next command.
     until = time.monotonic() + 240
     while containers := left():
         assert time.monotonic() < until, containers
@@ -94,14 +94,14 @@ def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(autouse=True, scope="session")
 def _images(engine: Engine) -> Iterator[None]:
-    """The engine has the images afterwards that it had before, and the base images, which are dear to make."""
+    """Restore the engine's images after the tests, except for the base images, which take long to make."""
     with removed_at_the_end(engine):
         yield
 
 
 @pytest.fixture(scope="session")
 def bases(engine: Engine) -> tuple[str, str]:
-    """The base images, made where they are missing."""
+    """Return the base images, which are made if they are missing."""
     for name, words in ((BASE, ("bookworm",)), (TRIXIE, ("trixie", "python3-torch"))):
         if find(engine, name) is None:
             subprocess.run([CHECKOUT / "images" / "base.sh", *words], check=True)
@@ -115,31 +115,31 @@ def matrix(bases: tuple[str, str]) -> Matrix:
 
 @pytest.fixture(scope="session")
 def images(engine: Engine, matrix: Matrix) -> dict[str, Image]:
-    """Two stacks with three presets each, really built."""
+    """Build two stacks with three presets each."""
     cells = [f"{stack}-{preset}" for stack in STACKS for preset in PRESETS]
     return {cell: ensure_cell_image(engine, matrix.cells[cell], print) for cell in cells}
 
 
 @pytest.fixture(scope="session")
 def small_base(engine: Engine, bases: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A base on which the images of `cpu` are small, and hold a stand-in for the app."""
+    """Return a base on which the images of `cpu` are small and contain a stand-in for the app."""
     return make_small_base(engine, bases[0], tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="session")
 def small_images(engine: Engine, small_base: str) -> dict[str, Image]:
-    """Images on that base, for tests to which it does not matter what is in an image."""
+    """Return images on that base, for tests that do not depend on the content of an image."""
     cells = load_matrix(CHECKOUT / "matrix.yaml", Given(small_base)).cells
     made = {cell: ensure_cell_image(engine, cells[cell]) for cell in ("cpu-plain", "cpu-no-sdma")}
     for cell, image in made.items():
-        # An engine deletes an image with its last tag, and the cell's is moved to the other image of the cell.
+        # An engine deletes an image with its last tag, and the cell's tag moves to the cell's other image.
         engine.client.api.tag(image.id, small_base, cell)
     return made
 
 
 @pytest.fixture(autouse=True)
 def _tagged(engine: Engine, request: pytest.FixtureRequest) -> None:
-    """A cell has one tag, on whichever base: the tags are those of the images that a test names."""
+    """Move the tags of cells to the images that a test names, because a cell has one tag, whatever its base."""
     for name in ("small_images", "images"):
         made = request.getfixturevalue(name) if name in request.fixturenames else {}
         for cell, image in made.items():
@@ -148,7 +148,7 @@ def _tagged(engine: Engine, request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module")
 def on_small_base(small_base: str) -> Iterator[None]:
-    """The commands of a module use that base."""
+    """Make the commands of a module use that base."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MATRIX_BASE", small_base)
         yield
@@ -156,7 +156,7 @@ def on_small_base(small_base: str) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run folder as the harness makes one."""
+    """Return a run folder as the harness makes one."""
     made = tmp_path / "runs" / "mine"
     made.mkdir(parents=True)
     RunFolder(made).make_places()
@@ -165,7 +165,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def container(images: dict[str, Image], folder: Path, tmp_path: Path) -> Container:
-    """What limits a container of the caller's, with one file to read."""
+    """Return a container description with one readable file, which each test may change."""
     data = tmp_path / "data.csv"
     data.write_text("not to be changed\n", encoding="utf-8")
     return container_of(images["cpu-plain"].id, Path(RunFolder(folder).new_work.path), (data,), 2 << 30)
@@ -176,7 +176,7 @@ Start = Callable[..., Handle]
 
 @pytest.fixture
 def start(engine: Engine, folder: Path, container: Container) -> Iterator[Start]:
-    """Starts Python code in a container as a run's process would be; nothing is left of it."""
+    """Yield a function that starts Python code in a container like a run's process; the containers are removed."""
     executor = DockerExecutor(engine, folder.parent)
 
     def start(code: str, container: Container = container, **variables: str) -> Handle:
@@ -195,7 +195,7 @@ def start(engine: Engine, folder: Path, container: Container) -> Iterator[Start]
 
 @pytest.fixture
 def run_code(start: Start, folder: Path) -> Callable[..., tuple[Exit, str]]:
-    """Runs Python code in such a container to its end; how it ended, and its output."""
+    """Return a function that runs Python code in such a container and returns how it ended and its output."""
 
     def run(code: str, **options: object) -> tuple[Exit, str]:
         handle = start(code, **options)
@@ -205,7 +205,7 @@ def run_code(start: Start, folder: Path) -> Callable[..., tuple[Exit, str]]:
 
 
 def wait_for(handle: Handle, seconds: float = 120) -> Exit:
-    """Wait for the end of a job, or fail."""
+    """Wait for the end of a job, or fail after `seconds`."""
     until = time.monotonic() + seconds
     while (exit_ := handle.poll()) is None:
         assert time.monotonic() < until, "still running"
@@ -222,7 +222,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
 
 @pytest.fixture
 def small_engine(private_engine: OwnEngine) -> Callable[[int], Engine]:
-    """Starts an engine whose images have only so many bytes of room."""
+    """Return a function that starts an engine whose images have only `size` bytes of space."""
 
     def start(size: int) -> Engine:
         private_engine.data.mkdir()
@@ -234,7 +234,7 @@ def small_engine(private_engine: OwnEngine) -> Callable[[int], Engine]:
 
 @pytest.fixture
 def private_engine() -> Iterator[OwnEngine]:
-    """An engine of the test's own, without images, on the disk."""
+    """Yield an engine that only this test uses, without images, with its data on the disk."""
     if why := why_no_own_engine():
         _not_here(why)
     with own_engine() as engine:
@@ -243,7 +243,7 @@ def private_engine() -> Iterator[OwnEngine]:
 
 @pytest.fixture
 def ordinary() -> Iterator[Any]:
-    """A checkout and virtual environment of uid 54321; gives the prefix that runs a command as that user."""
+    """Make a checkout and a virtual environment of uid 54321; yield a function that makes commands of that user."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root, to become another user")
     python = "/usr/bin/python3"
@@ -266,7 +266,7 @@ def ordinary() -> Iterator[Any]:
     subprocess.run(["chown", "-R", "54321:54321", home], check=True)
 
     def command(*words: str, group: str | None) -> list[str]:
-        """The command `matrix` as that user."""
+        """Return the command line of `matrix` as that user."""
         groups = ["--groups", str(grp.getgrnam(group).gr_gid)] if group else ["--clear-groups"]
         become = ["setpriv", "--reuid", "54321", "--regid", "54321", *groups, "--no-new-privs"]
         matrix = [str(home / ".venv/bin/python"), "-c", MAIN, "--results", str(home / "results")]
@@ -287,13 +287,13 @@ def ordinary() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def registry_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the registry keeps what it has; another one that is given it has the same."""
+    """Return the registry's storage folder; a second registry with this folder has the same content."""
     return tmp_path_factory.mktemp("registry")
 
 
 @pytest.fixture(scope="session")
 def registry(registry_storage: Path) -> Iterator[str]:
-    """Debian's registry on loopback, empty."""
+    """Yield the address of an empty registry, Debian's, on loopback."""
     with serve_registry(registry_storage, registry_storage / "settings.yml") as (host, _):
         yield host
 
@@ -302,7 +302,11 @@ def registry(registry_storage: Path) -> Iterator[str]:
 def serve_registry(
     storage: Path, settings: Path, more: str = "", address: str = "127.0.0.1", http: str = ""
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A registry, and its process; `more` are lines for the file of its settings, `http` words for that part of it."""
+    """Yield a registry's address and process.
+
+    `more`: lines to add to the settings file.
+    `http`: words to add to the settings' `http` part.
+    """
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("docker-registry is not installed (Debian: apt install docker-registry)")

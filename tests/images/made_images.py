@@ -1,4 +1,4 @@
-"""What a session of tests makes in an engine that may be the user's: removed at its end, and nothing else."""
+"""Remove exactly the images that a session of tests makes in an engine, because the engine may be the user's."""
 
 import re
 import subprocess
@@ -10,15 +10,15 @@ from docker.errors import APIError
 from harness.environments.docker.own_images import own_ids
 from harness.host.engine import Engine
 
-# The hosts of registries that tests have served.
+# The addresses of registries that the tests have served.
 SERVED: set[str] = set()
-# A command has room for so many ids of the builder.
+# How many of the builder's ids fit on one command line.
 AT_ONCE = 500
 
 
 @contextmanager
 def removed_at_the_end(engine: Engine) -> Iterator[None]:
-    """Remove what this checkout builds inside, names in registries that are served, and what the builder keeps of it.
+    """Remove what this checkout builds inside: images, names in registries of the tests, and the builder's copies.
 
     Images and caches that were there before stay, with the tags that they had.
     """
@@ -32,7 +32,7 @@ def removed_at_the_end(engine: Engine) -> Iterator[None]:
         is_made = image["Id"] in made
         served = [name for name in (*tags, *digests) if name.partition("/")[0] in SERVED]
         for name in [image["Id"]] if is_made else served:
-            # One that is gone, or that a container of somebody else's uses.
+            # The image is gone already, or another user's container uses it.
             with suppress(APIError):
                 api.remove_image(name, force=True)
         for tag in before.keys() & set(tags) if is_made else ():

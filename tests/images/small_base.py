@@ -1,4 +1,4 @@
-"""A base on which the images of the stack `cpu` are small: a stand-in does as the app would, and torch is a name."""
+"""A base for small images of the stack `cpu`: a stand-in replaces the app, and torch is installed in name only."""
 
 import subprocess
 from pathlib import Path
@@ -40,11 +40,11 @@ USER 65534:65534
 
 
 def make_small_base(engine: Engine, base: str, folder: Path, stand_in: str = STAND_IN.read_text()) -> str:
-    """Make it, and runtime and stack `cpu` on it, labelled as if they had been built; the images of cells are built.
+    """Make the base, and runtime and stack images of `cpu` on it with real labels; cells' images are built later.
 
-    What its lock names seems to be installed.
+    The packages of the lock seem to be installed, because their metadata is there.
     """
-    # Another each time: what is made here is never found, or removed, by somebody else.
+    # The name is new each time, so that no other user or test finds or removes what is made here.
     name = f"{NAME}{token_hex(6)}"
     packages = folder / "site-packages"
     packages.mkdir()
@@ -73,6 +73,6 @@ def _build(engine: Engine, folder: Path, dockerfile: str, tag: str, labels: dict
     subprocess.run(command, input=dockerfile, text=True, env=dict(builder.variables), check=True, capture_output=True)
     image = find(engine, tag)
     assert image
-    # It goes with all that is built in this session.
+    # The image is removed with all others that are built in this session.
     remember(image)
     return image

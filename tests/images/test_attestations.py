@@ -1,4 +1,4 @@
-"""Signed statements beside an image in a real registry: what was pushed is verified elsewhere, by cosign as well."""
+"""Tests of signed statements beside an image in a real registry: other hosts, and cosign, verify what was pushed."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def _signer(key_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def reference(registry: str, images: dict[str, Image], engine: Engine, key_folder: Path) -> str:
-    """The reference by digest of an image that was pushed, and signed."""
+    """Return the reference by digest of an image that was pushed and signed."""
     place = f"{registry}/{token_hex(4)}"
     pushed = matrix_command("push", "cpu-plain", "--registry", place, XDG_STATE_HOME=str(key_folder)).stdout.strip()
     engine.client.images.remove(f"{place}/vpoc:cpu-plain")
@@ -80,9 +80,9 @@ def test_verify_offline_checks_lock_contents_and_signatures(
     matrix_command("pull", "cpu-plain", "--registry", place, "--digest", digest)
     told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json").stdout)
     alike = {"lock": True, "provenance": True, "bill of materials": True}
-    # What others signed of the same image is kept as well.
+    # Statements that others signed about the same image are kept as well.
     assert alike.items() <= {check["name"]: check["right"] for check in told["checks"]}.items()
-    # To somebody else the signer is not known; what was signed is the same.
+    # Another user does not know the signer's key, but sees the same statements.
     line = known_keys({})["you"].line
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     told = json.loads(matrix_command("verify", "cpu-plain", "--offline", "--json", expected=1).stdout)
@@ -95,7 +95,7 @@ def test_verify_offline_checks_lock_contents_and_signatures(
 
 @pytest.fixture
 def own_reference(registry: str, images: dict[str, Image], engine: Engine) -> Iterator[str]:
-    """The reference of the image where no other test looks; what is kept of it here since then is removed."""
+    """Yield an image's reference in a place that no other test uses; local copies of its statements are removed."""
     place = f"{registry}/{token_hex(4)}"
     pushed = matrix_command("push", "cpu-plain", "--registry", place).stdout.strip()
     engine.client.images.remove(f"{place}/vpoc:cpu-plain")

@@ -1,4 +1,4 @@
-"""Bases made from Debian's packages."""
+"""Tests of base images made from Debian's packages."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from harness.host.engine import Engine
 
 
 def make(tar: Path) -> str:
-    """Make the base; returns the hash of the archive it is imported from."""
+    """Make the base and return the hash of the archive that it is imported from."""
     made = subprocess.run(
         ["make", "-s", "base"],
         check=True,
@@ -34,13 +34,13 @@ def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str,
         made = make(tmp_path / "first.tar")
         after = find(engine, bases[0])
         assert after is not None
-        # The one layer of an imported image is the archive itself.
+        # The only layer of an imported image is the archive itself.
         assert after.layers == (f"sha256:{made}",)
         if before.layers != after.layers:
-            # The archive moved on since the base was made; two from the same archive still have to be equal.
+            # Debian's packages changed since the base was made, but two bases made now must still be equal.
             assert make(tmp_path / "second.tar") == made
     finally:
-        # The other tests' images are made from that one.
+        # Restore the tag, because the other tests' images were built on that base.
         engine.client.api.tag(before.id, *bases[0].split(":"))
 
 

@@ -1,4 +1,4 @@
-"""What a container may take of the host, and that nothing of it is left, on a real engine."""
+"""Tests, on a real engine, that a container uses no more of the host than it may, and that nothing of it is left."""
 
 import os
 import re
@@ -40,7 +40,7 @@ for _ in range({megabytes}):
 print("the end")
 """
 LEFT_OUT = re.compile(r"\.\.\. (at least [\d,]+|[\d,]+|an unknown number of) bytes left out.* \.\.\.\n")
-# Without its mark, in a session of its own, an orphan of the container's first process.
+# An orphan of the container's first process, in a session of its own and without the run's mark.
 HIDES = """
 import os, sys, time
 if os.fork() == 0:
@@ -58,17 +58,17 @@ def test_a_fork_loop_ends_at_the_limit_of_its_container(run_code: RunCode, conta
     exit_, text = run_code(FORKS, container=replace(container, pids=200))
     assert exit_.ok
     count, why = re.fullmatch(r"(\d+) (.*)\n", text).groups()  # type: ignore[union-attr]
-    # Its init process and itself count too.
+    # The container's init process and the program itself count as well.
     assert (int(count), why) == (198, "Resource temporarily unavailable")
 
 
-# More than the engine keeps, which writes 172 bytes for a line of a hundred.
+# More output than the engine keeps: the engine stores 172 bytes for a line of a hundred.
 @pytest.mark.parametrize("megabytes", [44, pytest.param(2000, marks=pytest.mark.long)])
 def test_output_faster_than_it_is_read_takes_little_memory_and_time(megabytes: int, start: Start, folder: Path) -> None:
     handle = start(LOUD.format(megabytes=megabytes))
     ends = None
     while handle.poll() is None:
-        # The engine is asked first, and says so before the rest of the output is read.
+        # poll() first learns from the engine that the container has ended, and then reads the rest of the output.
         ends = time.monotonic()
         time.sleep(0.05)
     assert ends is not None
@@ -88,7 +88,7 @@ def test_a_process_of_a_container_is_found_without_its_mark_and_goes_with_it(sta
     while "ready" not in (folder / "log.txt").read_text():
         assert time.monotonic() < until
         time.sleep(0.1)
-    # The first process that the engine adds, the app's and the one that hides.
+    # The init process that the engine adds, the app's process and the hidden one.
     found = processes_of_run(folder)
     hidden = [process for process in found if variable_of(process.pid, RUN_MARK) is None]
     assert [process.cmdline()[0] for process in hidden] == ["[kworker]"]

@@ -1,4 +1,4 @@
-"""Builds for real: what is shared, what is not repeated, and what bad days leave behind."""
+"""Tests of real builds: what images share, what is not built twice, and what failed builds leave behind."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def layer_bytes(engine: Engine) -> int:
 
 @pytest.fixture
 def other_base(engine: Engine, matrix: Matrix, bases: tuple[str, str]) -> Iterator[str]:
-    """The base that has torch, with one more file: a stack that starts from it is not built yet, and soon is."""
+    """Yield a copy of the base that has torch, with one more file: stacks on it have not been built yet."""
     name = f"vpoc-base:test-{os.getpid()}-{time.time_ns()}"
     dockerfile = f"FROM {bases[1]}\nRUN echo {name} > /etc/other\n"
     builder = engine.builder
@@ -45,7 +45,7 @@ def other_base(engine: Engine, matrix: Matrix, bases: tuple[str, str]) -> Iterat
     for image in engine.client.images.list(filters={"label": f"org.opencontainers.image.base.name={name}"}):
         engine.client.images.remove(image.id, force=True)
     engine.client.images.remove(name, force=True)
-    # A cell built from it took the tag.
+    # The image of the cell on the other base took the cell's tag, so move it back.
     ensure_cell_image(engine, matrix.cells[f"{DEBIANS}-plain"])
 
 
@@ -58,14 +58,14 @@ def test_ten_presets_of_a_stack_add_no_layer_data(engine: Engine, matrix: Matrix
     made = [ensure_cell_image(engine, matrix.cells[f"cpu-{preset}"]) for preset in TEN]
     assert len({image.id for image in made}) == len(TEN)
     assert {image.layers for image in made} == {images["cpu-plain"].layers}
-    # Where the engine counts what it keeps compressed, manifest and configuration of each are counted, too.
+    # An engine that keeps images compressed also counts the manifest and the configuration of each.
     assert layer_bytes(engine) - before <= (8_000 * len(TEN) if engine.keeps_compressed else 0)
 
 
 def test_an_edit_of_the_app_leaves_every_other_layer(
     engine: Engine, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Others' images, such as those of another checkout, are no ground to build on.
+    # Images of another checkout must not be used as a base.
     own = ensure_stack_image(engine, matrix.stacks["cpu"], own=True)
     source = tmp_path / "app"
     shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
@@ -77,14 +77,14 @@ def test_an_edit_of_the_app_leaves_every_other_layer(
     def not_again(*_: object) -> None:
         raise AssertionError("wheels are given to the builder again")
 
-    # Some engines forget how layers were made when the wheels that were given to them are dropped.
+    # Some engines forget how layers were made when the wheels that they were given are dropped.
     monkeypatch.setattr(build, "fill_runtime", not_again)
     edited = ensure_cell_image(engine, matrix.cells["cpu-plain"])
     before = own.layers
     assert {own.id, edited.id} <= own_ids()
     assert edited.layers[:-1] == before[:-1]
     assert edited.layers[-1] != before[-1]
-    # Base, torch, other wheels, app.
+    # The layers are base, torch, other wheels and app.
     assert len(before) == 4
     engine.client.images.remove(edited.id, force=True)
     monkeypatch.undo()
@@ -131,13 +131,13 @@ def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     if number == signal.SIGINT:
         assert "Interrupted" in err
         assert not (BUILDS / DEBIANS).exists()
-    # The same command goes on, and finishes. Nothing of the environment it runs in gets into the image.
+    # The same command continues and finishes. Nothing from its environment variables gets into the image.
     secrets = dict.fromkeys(("PIP_INDEX_URL", "HTTP_PROXY", "GITHUB_TOKEN"), f"http://user:{CANARY}@127.0.0.1:1/")
     subprocess.run(command, check=True, capture_output=True, cwd=CHECKOUT, env={**os.environ, **secrets})
     built = find_by_labels(engine, {"org.opencontainers.image.base.name": other_base, "vpoc.matrix.kind": "cell"})
     assert built is not None
     assert not (BUILDS / DEBIANS).exists()
-    # The builder has its own copy of hundreds of megabytes of wheels no longer.
+    # The builder does not keep its own copy of hundreds of megabytes of wheels.
     kept = {name: copy for name, copy in copies_in_builder(engine).items() if before.get(name) != copy}
     assert sum(copy.size for copy in kept.values()) < 1e6
     if number == signal.SIGKILL:
@@ -169,9 +169,9 @@ def test_only_our_own_copies_in_the_builder_are_dropped(engine: Engine, matrix: 
     give(tmp_path / f"of-one-name{mark}")
     build._note_copies(engine, stack)
     ours = give(tmp_path / f"ours{mark}")
-    # As after a kill: what was noted before that build holds.
+    # A killed build leaves only the copies that were noted before it, so they must still be known.
     build._note_copies(engine, stack)
-    # Newer builders take the copy of any folder of that name.
+    # Newer builders reuse the copy of any folder that has the same name.
     again = give(tmp_path / "elsewhere" / f"of-one-name{mark}")
     build._clear(engine, stack)
     assert theirs
@@ -203,7 +203,7 @@ def test_a_stack_that_is_not_what_it_declares_is_not_built(engine: Engine, matri
 def test_a_stack_that_lost_its_tag_is_still_built_on(engine: Engine, matrix: Matrix, images: dict[str, Image]) -> None:
     stack = ensure_stack_image(engine, matrix.stacks["cpu"])
     tag = stack_tag(stack.labels)
-    # An engine deletes an image with its last tag; what would then be built again need not be the same bytes.
+    # An engine deletes an image with its last tag, and a rebuilt image might not have the same bytes.
     engine.client.api.tag(stack.id, "vpoc-test", "kept")
     engine.client.images.remove(tag, noprune=True)
     preset = matrix.presets["plain"].model_copy(
@@ -234,7 +234,7 @@ def test_a_wheel_with_another_hash_is_not_built_in(
     at = text.index("sha256:", text.index("\ntorch==")) + len("sha256:")
     tampered = tmp_path / "cpu.txt"
     tampered.write_text(text[:at] + "0" * 64 + text[at + 64 :], encoding="utf-8")
-    # Undone before `other_base` builds the cell again.
+    # The patches end before the fixture `other_base` builds the cell again.
     with monkeypatch.context() as patched:
         for module in (build, images):
             patched.setattr(module, "ensure_lock" if module is build else "lock_file", lambda *_: tampered)

@@ -1,4 +1,4 @@
-"""Commands on images, typed rightly and wrongly."""
+"""Tests of commands on images, with right and wrong arguments."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_a_large_download_is_asked_about_first(images: dict[str, Image]) -> None
     told = matrix_command("build", "--selection", "default", answer="n\n", expected=1)
     assert re.search(r"Download about [3-9]\d GB\?", told.stderr), told.stderr
     assert stacks > 5
-    # Much more than that when unpacked.
+    # Unpacked, the images are much larger than that.
     assert re.search(r"disk: [12]\d\d\.\d GB at most on", told.stderr), told.stderr
 
 
@@ -45,7 +45,7 @@ def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]
     root = subprocess.run(
         ["docker", "info", "--format", "{{.DockerRootDir}}"], capture_output=True, text=True, check=True
     )
-    # Of containerd's image store a folder of its own, in that of the engine that started it.
+    # containerd's image store is in its own folder, or in that of the engine that started containerd.
     own = Path(root.stdout.strip())
     assert Path(plan["place"]) in (own, own / "containerd", Path("/var/lib/containerd"))
 

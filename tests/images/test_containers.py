@@ -1,4 +1,4 @@
-"""What a container of a run may do and see, asked from inside and of the engine."""
+"""Tests of what a run's container may do and see, as seen from inside and by the engine."""
 
 import io
 import json
@@ -85,7 +85,7 @@ def test_from_inside(user: tuple[int, int], run_code: RunCode, container: Contai
     assert set(seen["write"].values()) <= {True, "Read-only file system", "Permission denied"}
     assert seen["append"] is False
     assert seen["read"] == "not to be changed\n"
-    # The outer address has no route; on loopback a closed port refuses.
+    # There is no route to an outer address, and a closed port on loopback refuses.
     assert seen["network"] == ["Network is unreachable", "Connection refused"]
     assert seen["interfaces"] == ["lo"]
     assert set(seen["capabilities"].values()) == {"0000000000000000"}
@@ -111,7 +111,7 @@ def test_from_outside(start: Start, engine: Engine, container: Container, folder
     assert limits["CapDrop"] == ["ALL"]
     assert not limits["CapAdd"]
     assert not limits["Privileged"]
-    # Nothing here names another seccomp profile than the engine's own.
+    # No other seccomp profile is named, so the engine's default applies.
     assert limits["SecurityOpt"] == ["no-new-privileges"]
     assert limits["NetworkMode"] == "none"
     assert limits["ShmSize"] == 8 << 30
@@ -125,14 +125,14 @@ def test_from_outside(start: Start, engine: Engine, container: Container, folder
     no_dumps = {"Name": "core", "Hard": 0, "Soft": 0}
     kept = json.loads((folder / "container-log.json").read_text(encoding="utf-8"))
     assert kept["HostConfig"] == limits
-    # An engine that may not raise the limit itself cannot give it; what it really gave is in the record.
+    # An engine that may not raise this limit cannot give it; the record says which limit the container had.
     assert limits["Ulimits"] == ([locked, no_dumps] if engine_raises_limits() else [no_dumps])
     assert handle.stop(1)
     assert engine.client.api.containers(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []
 
 
 def engine_raises_limits() -> bool:
-    """Whether dockerd has CAP_SYS_RESOURCE (bit 24)."""
+    """Return whether dockerd has CAP_SYS_RESOURCE (bit 24)."""
     pid = subprocess.run(["pgrep", "--oldest", "--exact", "dockerd"], capture_output=True, text=True, check=True).stdout
     text = Path(f"/proc/{pid.strip()}/status").read_text(encoding="utf-8")
     (mask,) = [line.split()[1] for line in text.splitlines() if line.startswith("CapEff")]
@@ -148,7 +148,7 @@ GPUS = (a_gpu(0, "/dev/dri/renderD128"), a_gpu(1, "/dev/dri/renderD129"))
 
 @pytest.fixture
 def fake_devices(tmp_path: Path) -> Path:
-    """/dev/kfd and two render nodes as amdgpu makes them; behind them is /dev/null."""
+    """Create /dev/kfd and two render nodes with amdgpu's modes; they behave like /dev/null."""
     if os.geteuid() != 0:
         pytest.skip("only root can make device nodes")
     root = tmp_path / "root"
@@ -174,7 +174,7 @@ def test_only_the_given_gpus_are_there_with_their_groups(
     assert set(seen["ids"][2]) == {4242, 4243, 54321}
     use = "\n".join(f'open("{node}", "r+b", 0).write(b"x")' for node in seen["devices"])
     assert run_code(use, container=mine)[0].ok
-    # Without the groups the same nodes cannot be opened: it is they that let it in.
+    # Without the groups the same nodes cannot be opened, so it is the groups that give access.
     outsider = replace(mine, devices=tuple(replace(device, group=54321) for device in devices))
     exit_, text = run_code(use, container=outsider)
     assert not exit_.ok
@@ -242,16 +242,16 @@ def test_output_that_could_not_be_followed_is_fetched_at_the_end(
     monkeypatch.setattr(ContainerHandle, "_copy_output", lambda *_: None)
 
     def said(code: str) -> str:
-        # Seen while it ran, it is one whose engine may have been restarted.
+        # A container that was seen running gets this line, because the engine may have been restarted meanwhile.
         return run_code(code)[1].replace(f"\n{MAY_LACK_SOME}\n", "")
 
     assert said("print('first')") == "first\n"
-    # A second phase goes on in the same log.
+    # A second phase appends to the same log.
     assert said("print('second')") == "first\nsecond\n"
 
 
 def test_a_crash_is_reported_by_its_signal(run_code: RunCode) -> None:
-    # As the first process of a container it would be ignored; there is an init process before it.
+    # The first process of a container would ignore this signal, so an init process runs before it.
     exit_, _ = run_code("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert str(exit_) == "SIGSEGV"
 
@@ -285,7 +285,7 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
     [
         ("data", "", "/data of its image is a file, which .*; put a folder there"),
         ("work", "/proc", "/work of its image is a link, which .*; put a folder there"),
-        # Behind it the engine made folders of root's.
+        # The engine creates folders of root below the link's target.
         ("data", "/work/a/b", "/data of its image is a link, which .*; put a folder there"),
         ("sbin", "", "starts the same container of an empty image, and refuses this one"),
     ],
@@ -293,7 +293,7 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
 def test_an_image_whose_own_tree_lets_no_container_start_is_at_fault(
     tree: str, leads_to: str, why: str, engine: Engine, folder: Path
 ) -> None:
-    """Such a start counts: it would be hidden by taking it for the engine's trouble."""
+    """Such a start counts as a failure of the cell; blaming the engine would hide it."""
     (folder.parent / "data.csv").touch()
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as made:
@@ -341,7 +341,7 @@ def test_what_cannot_be_started_is_one_line_and_leaves_nothing(
     start: Start, container: Container, engine: Engine, folder: Path
 ) -> None:
     gone = replace(container, devices=(DeviceNode("/dev/none-such", "/dev/kfd", 0),))
-    # No fault of the cell: nothing can be concluded from it.
+    # This is no failure of the cell, so nothing may be concluded from it.
     with pytest.raises(JobLost, match=r"refuses the container: .*/dev/none-such") as caught:
         start("pass", container=gone)
     assert "\n" not in str(caught.value)

@@ -1,6 +1,7 @@
-"""The commands in docs/images.md, run as they stand. Those about tags need runs first: test_promote has them.
+"""Tests that run the commands in docs/images.md as they stand.
 
-Those that verify and sign are in test_verify and test_attestations.
+Commands about tags need runs first, so they are in test_promote; those that verify and sign are in test_verify and
+test_attestations.
 """
 
 import os
@@ -35,7 +36,7 @@ def test_every_example_runs(tmp_path: Path, registry: str, images: dict[str, Ima
     assert len(lines) > 9
     assert "promote" not in " ".join(lines)
     for line in filter(None, lines):
-        # Making a base has a test of its own.
+        # test_base.py makes a base.
         command = line.replace("make base", "make -n base")
         done = subprocess.run(
             ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ}

@@ -1,4 +1,4 @@
-"""Faults injected into containers: what happens to containers and their engine, and some of what happens in them."""
+"""Tests of faults injected into containers: faults of containers and their engine, and some inside containers."""
 
 import gc
 import json
@@ -17,9 +17,9 @@ from harness.faults.kinds import KINDS, FaultKind
 from harness.faults.target import InjectionTarget, make_target
 from harness.matrix.cells import Matrix
 
-# Those that only containers have, and of the others one for each way that a run can end.
+# Besides the faults that only containers have: one for each way in which a run can end.
 ALSO = ("hang-forward", "hold-gil", "segv", "fill-disk", "import-failure", "clock-back")
-# test_watch.py has a hang. The others are found by the same lines as in processes (tests/system), or like one of these.
+# test_watch.py has a hang. Other faults are found by the same code as in processes (tests/system), or resemble these.
 ON_EACH_CHANGE = ("segv", "child-eats-memory", "container-removed")
 CHOSEN = [
     pytest.param(kind, id=kind.name, marks=[] if kind.name in ON_EACH_CHANGE else [pytest.mark.long])
@@ -39,7 +39,7 @@ def _sockets_go_while_their_warning_is_ignored() -> Iterator[None]:
     gc.collect()
 
 
-# Docker's SDK leaves a socket open for each connection that is refused, as by an engine that was killed.
+# Docker's SDK leaves a socket open for each refused connection, such as to an engine that was killed.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("kind", CHOSEN)
 def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: InjectionTarget) -> None:
@@ -47,7 +47,7 @@ def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: Inject
         if os.environ.get("REQUIRE_DOCKER"):
             pytest.fail(f"{why}, and REQUIRE_DOCKER is set")
         pytest.skip(why)
-    # A healthy run follows only where the target itself was hurt.
+    # A healthy run follows only if the fault damaged the target itself.
     one = inject_fault(kind, target, next_run=kind.external.needs_own_engine)
     assert one.objections == []
     assert one.record is not None
@@ -72,7 +72,7 @@ def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: In
 
 @pytest.fixture
 def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
-    """A container of somebody whose run folder nobody else may look at."""
+    """Yield a container whose run folder, in another user's results, cannot be read by others."""
     assert target.engine is not None
     labels = {LABEL: str(tmp_path / "runs" / "anothers")}
     assert tmp_path.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""What an image is, asked of the built container: the same of every stack, and what each stack declares."""
+"""Tests of built images from inside the container: what all stacks share, and what each stack declares."""
 
 import base64
 import json
@@ -99,7 +99,7 @@ def test_no_compiler_and_nothing_left_of_the_build(host: Host) -> None:
 
 def test_bytecode_is_there_and_is_not_checked_against_times(facts: dict[str, Any], stack: Stack) -> None:
     bytecode = facts["bytecode"]
-    # Bit 0: based on a hash; bit 1: the source is looked at. Debian compiles its own packages its own way.
+    # Bit 0: based on a hash; bit 1: the source is checked. Debian compiles its own packages with other flags.
     mine = {name: flags for name, flags in bytecode.items() if name in ("polars", "vpoc") or not stack.torch_from_base}
     assert set(mine.values()) == {0b01}
 
@@ -107,7 +107,7 @@ def test_bytecode_is_there_and_is_not_checked_against_times(facts: dict[str, Any
 @pytest.mark.parametrize("class_", ["blas-init", "no-device"])
 def test_the_script_of_a_bug_report_runs_in_a_clean_container(host: Host, class_: str) -> None:
     script = base64.b64encode((reproducer(class_) or "").encode()).decode()
-    # Isolated: only what is installed, nothing of the folder.
+    # -I: only installed packages are imported, nothing from the folder.
     done = host.run("echo %s | base64 -d | %s -I -", script, PYTHON)
     assert done.rc == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("right on ")

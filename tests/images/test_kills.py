@@ -1,4 +1,4 @@
-"""`kill -9` of `matrix run` where its runs are containers of the real app: nothing is lost, no container is left."""
+"""Tests of `kill -9` of `matrix run` with containers of the real app: no run is lost, and no container is left."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.host.engine import Engine
 
 POINTS = ("container-created", "record-begins", "orphan-ended")
-# Between the first two of those above.
+# Points between the first two of those above.
 ALSO = ("job-started", "job-noted")
 READS = """
 import os, signal, sys
@@ -37,14 +37,14 @@ def test_nothing_is_lost_and_no_container_is_left(
     kill_often([Kill(point) for point in points], figures, engine)
     assert figures.wrong == []
     assert [point for point in points if not figures.kills[point]] == []
-    # The goal itself is measured by `make bench-kills`, on a quiet machine.
+    # Here the limit is generous; `make bench-kills` measures the goal itself on a quiet machine.
     assert max(figures.ready) < 12 * GOAL_SECONDS
 
 
 def test_the_container_of_an_image_that_was_being_read_goes_with_the_next_command(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """`matrix verify` reads the files of an image from a container that is never started."""
+    """`matrix verify` reads the files of an image through a container that is created but never started."""
     api, archive = engine.client.api, io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as made:
         made.addfile(tarfile.TarInfo("file"))

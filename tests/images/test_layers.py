@@ -1,4 +1,4 @@
-"""Torch in several layers, on a real engine: the same image, and the same layers again, also of another stack."""
+"""Tests of torch in several layers, on a real engine: the image is the same, and so are layers with equal files."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def test_torch_in_several_layers_is_the_same_image_and_each_layer_the_same_again
     whole, cell = images["cpu-plain"], matrix.cells["cpu-plain"]
     monkeypatch.setattr(layers, "LAYER_BYTES", SMALL)
     parts = ensure_cell_image(engine, cell)
-    # Base, four of torch, other wheels, app. No byte is in two of them.
+    # The layers are base, four of torch, other wheels and app. No byte is in two layers.
     assert len(parts.layers) == len(whole.layers) + 3
     assert parts.size == whole.size
     assert differences_from(engine, whole, tree_of(engine, parts)) == []
     sizes = [step["Size"] for step in engine.client.api.history(parts.id) if "install.py torch" in step["CreatedBy"]]
-    # One is a library that is larger by itself.
+    # One layer is larger than the limit because a single library is.
     assert sum(size > SMALL for size in sizes) == 1
-    # Another stack has its lock from another day; where the files of torch are the same, so are its layers.
+    # Another stack has a lock of another day; where torch's files are the same, its layers are the same.
     epochs = labelled_epochs(parts.labels)
     assert epochs
     with rebuilt(engine, cell, Epochs(epochs.runtime + 1000, epochs.app + 1000)) as again:

@@ -1,4 +1,4 @@
-"""Real podman in the place of Docker's engine."""
+"""Tests with a real podman instead of Docker's engine."""
 
 import contextlib
 import os
@@ -19,11 +19,11 @@ USER = 54321
 
 @pytest.fixture(scope="module", params=["rootful", "rootless"])
 def podman(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a podman that has nothing, root's or another user's; skipped, visibly, without podman."""
+    """Yield the address of an empty podman, root's or another user's; visibly skipped without podman."""
     program = shutil.which("podman")
     if program is None or os.geteuid() != 0:
         pytest.skip("needs root, and podman (Debian: apt install podman)")
-    # It takes no long paths.
+    # podman does not accept long paths.
     with tempfile.TemporaryDirectory(prefix="vpoc-podman-", ignore_cleanup_errors=True) as place:
         address = Path(place) / "socket"
         command = [program, "--events-backend", "file", "--cgroup-manager", "cgroupfs"]
@@ -44,10 +44,10 @@ def podman(request: pytest.FixtureRequest) -> Iterator[str]:
             assert service.poll() is None, (Path(place) / "log.txt").read_text(encoding="utf-8")
             yield f"unix://{address}"
         finally:
-            # A user's is two processes: the one in the name space does not end with the other.
+            # A rootless podman has two processes, and the one in the name space does not end with the other.
             os.killpg(service.pid, signal.SIGKILL)
             service.wait()
-            # A process holds the name space of a user's containers for ever.
+            # Another process holds the name space of the user's containers until it is killed.
             for holder in Path(place).rglob("pause.pid"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(holder.read_text()), signal.SIGKILL)

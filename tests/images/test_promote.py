@@ -1,4 +1,4 @@
-"""Known-good tags through a real registry, on real runs in containers."""
+"""Tests of known-good tags through a real registry, with real runs in containers."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from harness.registry.tags.registry_tags import HISTORY_TAG, RegistryTags
 from harness.registry.tags.tag_commands import promote
 from tests.images.conftest import BASE, serve_registry, wait_until
 
-# Thresholds that two passes reach, so that seconds are enough.
+# Two passes reach these thresholds, so that the test takes seconds.
 MATRIX = """\
 schema: 2
 stacks:
@@ -63,7 +63,7 @@ verdicts:
    mtbf_hours: {candidate: 0, good: 0, known_good: 0}}
 """
 TAG = "known-good-cpu"
-# Of the password `secret`, as `htpasswd -B` makes it.
+# The entry of the password `secret`, as `htpasswd -B` makes it.
 HTPASSWD = "somebody:$2b$04$fy/7Dkmi.PZS9jKMIVV3leewmod5PEl5lDq2yMrRFyZ0msovBKN4C\n"
 RIGHT, WRONG = (b64encode(f"somebody:{word}".encode()).decode() for word in ("secret", "wrong"))
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -78,7 +78,7 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_runs(matrix_file: Path, small_images: dict[str, Image], on_small_base: None) -> Path:
-    """Results with two runs that completed."""
+    """Return results with two runs that completed."""
     results = matrix_file.with_name("results")
     for _ in range(2):
         done = matrix_command(matrix_file, results, *run_cell(matrix_file), "--json")
@@ -87,7 +87,7 @@ def two_runs(matrix_file: Path, small_images: dict[str, Image], on_small_base: N
 
 
 def run_cell(file: Path) -> tuple[str, ...]:
-    """The words that run the cell once: a stand-in makes no data."""
+    """Return the words that run the cell once; they name data, because the stand-in cannot generate it."""
     bars = file.with_name("bars.csv")
     bars.write_text(STAND_IN_BARS)
     return "run-cell", "cpu-plain", "--data", str(bars)
@@ -95,13 +95,13 @@ def run_cell(file: Path) -> tuple[str, ...]:
 
 @pytest.fixture
 def results(two_runs: Path, tmp_path: Path) -> Results:
-    """A copy of them, of the test's own."""
+    """Return a copy of these results that only this test uses."""
     return Results(Path(shutil.copytree(two_runs, tmp_path / "results")))
 
 
 @pytest.fixture
 def command(matrix_file: Path, results: Results, engine: Engine) -> Iterator[Command]:
-    """The command `matrix` on them; no known-good tag is left in the engine."""
+    """Yield a function that runs `matrix` on these results; known-good tags are removed from the engine afterwards."""
     yield lambda *words, **options: matrix_command(matrix_file, results.folder, *words, **options)
     for tag in ("known-good", TAG):
         if find(engine, f"vpoc:{tag}"):
@@ -110,7 +110,7 @@ def command(matrix_file: Path, results: Results, engine: Engine) -> Iterator[Com
 
 @pytest.fixture
 def place(registry: str, engine: Engine) -> Iterator[str]:
-    """Part of the registry that nobody else uses."""
+    """Yield a part of the registry that no other test uses."""
     own = f"{registry}/{token_hex(4)}"
     yield own
     if find(engine, f"{own}/vpoc:cpu-plain"):
@@ -119,7 +119,7 @@ def place(registry: str, engine: Engine) -> Iterator[str]:
 
 @pytest.fixture
 def pushed(place: str, command: Command, engine: Engine) -> Iterator[str]:
-    """Part of a registry in which the image is already: pushing it all again takes a minute."""
+    """Push the image into a part of the registry in advance, because pushing takes a minute; yield the part's path."""
     command("push", "cpu-plain", "--registry", place)
     path = place.partition("/")[2]
     yield path
@@ -140,7 +140,7 @@ def matrix_command(
 
 
 def told(done: subprocess.CompletedProcess[str]) -> str:
-    """The line in which a command says what is wrong; there is no traceback."""
+    """Return the last line of stderr, which says what is wrong; there must be no traceback."""
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
 
@@ -162,10 +162,10 @@ def test_what_was_promoted_is_found_by_the_name_of_the_registry_alone(
     assert evidence["repository"] == f"{place}/vpoc"
     there = RegistryTags(place)
     assert there.points_to(TAG) == there.points_to("known-good") == evidence["digest"]
-    # Another host has nothing but the name of the registry.
+    # Another host knows only the name of the registry.
     found = in_registry(Results(tmp_path / "elsewhere"), place)
     assert json.loads(found.model_dump_json(by_alias=True)) == evidence
-    # Here, too, it is known, with the tag of the engine.
+    # On this host, the tag is also found in the engine.
     assert resolve_tag(None, read_host(REAL_ROOT), results, time.time()) == found
 
 
@@ -199,17 +199,17 @@ def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_
     assert Path(ended["model"]).stat().st_size
     (record,) = elsewhere.records()
     assert (record.outcome, record.intent.cell, record.intent.executor) == ("completed", "cpu-plain", "docker")
-    # What ran is what was promoted: nothing was built.
+    # Nothing was built: the image that ran is the promoted one.
     assert [image.id for image in private.client.images.list()] == [record.intent.image]
     ran, promoted = find(private, record.intent.image or ""), find(engine, evidence["image"])
     assert ran is not None
     assert promoted is not None
-    # Engines with containerd's store have other ids for the same image.
+    # Engines with containerd's store use other ids for the same image.
     assert (ran.layers, ran.labels) == (promoted.layers, promoted.labels)
 
 
 def training(results: Results, folder: Path) -> tuple[str, ...]:
-    """The words that train on a file of the user's."""
+    """Return the words of a training with a user's file."""
     made = results.intent(results.finished()[0])
     assert made is not None
     data = Path(shutil.copyfile(made.data.path, folder / "mine.csv"))
@@ -257,7 +257,7 @@ def test_a_demoted_tag_cannot_be_pulled_and_can_be_earned_again(
 
 
 def raise_on_pull(engine: Engine, repository: str, tag: str) -> None:
-    # Some engines refuse at once, some at the end of what they tell.
+    # Some engines refuse at once, others at the end of their progress messages.
     with engine_errors("pulling"):
         follow_transfer(engine.client.api.pull(repository, tag, stream=True, decode=True), "pulling", lambda _: None)
 
@@ -351,12 +351,12 @@ def test_without_a_registry_the_engine_has_the_tags(command: Command, results: R
     assert "somebody else moved" in told(command("promote", expected=2))
     command("demote", TAG, "--reason", "a test", "--replace", str(engine.client.api.inspect_image(BASE)["Id"]))
     assert [LocalTags(engine, results).points_to(tag) for tag in (TAG, "known-good")] == [None, None]
-    # The image itself stays.
+    # Only the tags are removed, not the image.
     assert find(engine, image)
 
 
 def fail_before_the_first_step(file: Path, results: Results, engine: Engine) -> None:
-    """Run the cell, and kill its container as soon as it is there."""
+    """Run the cell, and kill its container as soon as it exists."""
 
     def killed() -> bool:
         for one in engine.client.containers.list(filters={"label": LABEL}):
@@ -387,7 +387,7 @@ def test_a_tag_whose_runs_fail_later_is_shown_with_the_command_to_demote_it(
 
 @pytest.mark.long
 def test_every_example_in_the_docs_runs(command: Command, place: str, results: Results, tmp_path: Path) -> None:
-    """On the CPU's tag, as no GPU has earned one."""
+    """The examples are run on the CPU's tag, because no GPU has a known-good tag yet."""
     for name in (".venv", ".cache", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness"):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     (tmp_path / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
@@ -402,7 +402,7 @@ def test_every_example_in_the_docs_runs(command: Command, place: str, results: R
     ]
     assert len(lines) > 5
     for line in lines:
-        # The data here is of a few weeks.
+        # The data here has only a few weeks, so it needs a short lookback.
         shell = line.replace("make train", "make -o .venv/.ready train LOOKBACK=20")
         shell = shell.replace("ghcr.io/me", place).replace("gfx1100", "cpu")
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)

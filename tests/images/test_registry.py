@@ -1,4 +1,4 @@
-"""Images to and from a real registry."""
+"""Tests of pushing images to, and pulling them from, a real registry."""
 
 import json
 import os
@@ -37,13 +37,13 @@ def images(small_images: dict[str, Image], on_small_base: None) -> dict[str, Ima
 
 @pytest.fixture(scope="module")
 def pushed(registry: str, images: dict[str, Image], engine: Engine) -> str:
-    """The reference by digest of a cell's image in the registry."""
+    """Return the reference by digest of a cell's image in the registry."""
     reference = matrix_command("push", "cpu-plain", "--registry", registry).stdout.strip()
     engine.client.images.remove(f"{registry}/vpoc:cpu-plain")
     return reference
 
 
-# test_promote.py has a training in an image that was pulled into an empty store.
+# test_promote.py trains in an image that was pulled into an empty store.
 def test_an_image_is_pushed_and_pulled_by_digest_into_an_empty_store(
     pushed: str, registry: str, private_engine: Any, images: dict[str, Image]
 ) -> None:
@@ -54,7 +54,7 @@ def test_an_image_is_pushed_and_pulled_by_digest_into_an_empty_store(
     words = ("pull", "cpu-plain", "--registry", registry, "--digest", pushed.partition("@")[2], "--json")
     told = json.loads(matrix_command(*words, **elsewhere).stdout)
     assert told["current"]
-    # Engines with containerd's store have other ids for the same image.
+    # Engines with containerd's store use other ids for the same image.
     pulled = find(private, told["image"])
     assert pulled is not None
     assert (pulled.layers, pulled.labels) == (images["cpu-plain"].layers, images["cpu-plain"].labels)
@@ -72,7 +72,7 @@ def test_an_image_of_another_cell_or_accelerator_is_refused(
     told = matrix_command("pull", "rocm6.3-torch2.9.1-plain", "--registry", registry, expected=2).stderr
     assert "is an image of cpu-plain (accelerator cpu), not of rocm6.3-torch2.9.1-plain" in told.splitlines()[-1]
     assert find(engine, cell_tag(matrix.cells["rocm6.3-torch2.9.1-plain"])) is None
-    # What was refused does not stay under that name.
+    # A refused image does not keep the name under which it was pulled.
     assert find(engine, name) is None
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_built_cannot_be_pushed(registry: str) -> None:
 def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
     registry: str, engine: Engine, bases: tuple[str, str], tmp_path: Path
 ) -> None:
-    # Others use the lock of this checkout meanwhile.
+    # A copy, because other tests use this checkout's lock meanwhile.
     for part in ("app", "harness", "images"):
         shutil.copytree(CHECKOUT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
     for file in ("matrix.yaml", "requirements-compiler.txt"):
@@ -132,7 +132,7 @@ def test_what_a_push_would_send_is_said_before(
         matrix_command("push", "cpu-plain", "--registry", f"{registry}/none", "--dry-run", "--json").stdout
     )
     assert (empty["layers"], empty["missing"]) == (4, 4)
-    # Another preset has the same layers.
+    # The image of another preset has the same layers.
     said = matrix_command("push", "cpu-no-sdma", "--registry", registry, "--dry-run").stdout
     assert said == "cpu-no-sdma: would send no layer: the repository has all 4\n"
     assert Repository(f"{registry}/none/vpoc").tags() == []

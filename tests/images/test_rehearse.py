@@ -1,4 +1,4 @@
-"""First contact, rehearsed with images: a stack of each source from lock to record, and the page about it."""
+"""Tests of the rehearsal with images: a stack of each wheel source from lock to record, and the page about it."""
 
 import os
 import platform
@@ -18,14 +18,14 @@ from harness.matrix.wheels import load_wheels, wheel_sources
 from harness.rehearsal.rehearse import FOLDER
 
 PROGRAM = str(CHECKOUT / ".venv" / "bin" / "matrix")
-# The page is written where this is set; a test that changes the tree each time would be a nuisance.
+# The page is written only if this variable is set, because a test should not change the tree each time.
 WRITE = "WRITE_EVIDENCE"
 PAGE = CHECKOUT / "docs" / "evidence" / "first-contact.md"
 STEP = re.compile(r"^  (\w+) +([\d.]+) s  (.*)$")
 
 
 def stacks_of(printed: str) -> dict[str, dict[str, tuple[float, str]]]:
-    """Return the steps of each stack, with their seconds and words, by the printed line that begins it."""
+    """Return the steps of each stack, with their seconds and words, by the printed heading of the stack."""
     found: dict[str, dict[str, tuple[float, str]]] = {}
     for line in printed.splitlines():
         if ", from source " in line:
@@ -76,7 +76,7 @@ No index itself was read. Each source was compared with these pages, last on {ch
 
 
 def row_of(heading: str, steps: dict[str, tuple[float, str]]) -> str:
-    """Return the row of a stack, from what was printed of it."""
+    """Return the table row of a stack, from its printed heading and steps."""
     named = re.match(r"(\S+), from source (\S+),", heading)
     assert named
     seconds = [f"{steps[name][0]:.0f} s" if name in steps else "in build" for name in ("lock", "fetch", "build", "run")]
@@ -118,7 +118,7 @@ def test_a_stack_of_each_source_goes_from_lock_to_record(
     carried = stacks_of(run.stdout)
     assert len(carried) == len(wheel_sources())
     as_images = [steps for heading, steps in carried.items() if ", as an image;" in heading]
-    # All but that of AMD's folders, whose Python no base here has.
+    # All sources but AMD's folders, whose Python no base here has.
     assert len(as_images) >= len(carried) - 1
     assert all(list(steps) == ["lock", "fetch", "build", "verify", "run", "record"] for steps in as_images)
     results = Results(tmp_path / "results" / "rehearsal")
@@ -130,7 +130,7 @@ def test_a_stack_of_each_source_goes_from_lock_to_record(
     assert all(hip and hip.endswith("-rehearsal") for hip in hips)
     assert not any(row.qualifies_for_promotion or row.can_be_evidence for row in Index(results).rows())
     assert not Results(tmp_path / "results").runs.exists()
-    # Nothing is left of it but the records.
+    # Only the records of the rehearsal are left.
     for intent in (record.intent for record in records):
         assert engine.client.images.list(filters={"label": f"{PREFIX}.stack={intent.stack}"}) == []
         assert not (FOLDER / intent.stack.split("-", 2)[2]).exists()

@@ -1,4 +1,4 @@
-"""Stand-in ROCm stacks of the rehearsal as images are used: built, pushed, pulled elsewhere, verified."""
+"""Tests of the rehearsal's stand-in ROCm stacks as images: built, pushed, pulled elsewhere and verified."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from harness.matrix.load import load_matrix
 from harness.rehearsal.rehearse import one_of_each_source
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
-# All but that of AMD's folders, whose Python no base here has.
+# All sources but AMD's folders, whose Python no base here has.
 STACKS = [stack.name for stack in one_of_each_source(MATRIX, "default") if stack.name in MATRIX.stacks]
 
 

@@ -1,4 +1,4 @@
-"""The same inputs give the same image: in another folder, under another user, umask, locale and time zone."""
+"""Tests that the same inputs give the same image in another folder, and with another user, umask, locale, time zone."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from harness.matrix.load import Given, load_matrix
 from tests.images.conftest import BASE, MAIN
 
 PYTHON = str(CHECKOUT / ".venv/bin/python")
-# Its base has torch: of all that is built again nothing takes long.
+# The base of this cell has torch, so a rebuild is quick.
 SMALLER = "cpu-debian13-torch2.6.0-no-sdma"
-# In a copy of the checkout: build the cell of the image again, and compare.
+# Run in a copy of the checkout: builds the image of the cell again and compares the two.
 COMPARE = f"""
 import json, sys
 from harness.base.paths import CHECKOUT
@@ -36,7 +36,7 @@ print(json.dumps(compare_with_rebuilt(engine, find(engine, sys.argv[1]), cell, l
 
 
 def elsewhere(folder: Path) -> Path:
-    """A copy of the checkout that belongs to another user, without git; wheels and compiled kernels are shared."""
+    """Return a copy of the checkout that belongs to another user, without git, with shared wheels and kernels."""
     copy = folder / "a much longer path than that of the checkout" / "ünïcode"
     for part in ("app", "harness", "images"):
         shutil.copytree(CHECKOUT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "*_cache", "*.so"))
@@ -48,7 +48,7 @@ def elsewhere(folder: Path) -> Path:
             os.chown(path, 54321, 54321)
     (copy / ".cache").mkdir()
     for kept in ("wheels", "kernels"):
-        # Where the engine had the images, nothing was fetched.
+        # The folder may be missing, because nothing is fetched when the engine already has the images.
         (CHECKOUT / ".cache" / kept).mkdir(parents=True, exist_ok=True)
         (copy / ".cache" / kept).symlink_to(CHECKOUT / ".cache" / kept)
     return copy
@@ -65,7 +65,7 @@ def test_another_folder_user_umask_locale_and_time_zone_give_the_same_layers(
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["differences"] == []
-    # The base has the mount points that an engine would leave the time of in each layer.
+    # The base already has the mount points; otherwise an engine would store their creation time in each layer.
     assert (told["same_layers"], told["layers"]) == (4, 4)
 
 
@@ -78,7 +78,7 @@ def test_matrix_verify_says_that_an_image_is_what_its_labels_say(images: dict[st
 
 @pytest.fixture
 def commits(tmp_path: Path) -> tuple[Path, Callable[[str], str]]:
-    """A checkout with its git, and what commits all that is changed in it, and returns the revision."""
+    """Return a checkout with git, and a function that commits all changes in it and returns the revision."""
     copy = elsewhere(tmp_path)
     git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-c", "safe.directory=*", "-C", str(copy)]
 
@@ -100,7 +100,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
     environment |= {"GIT_CONFIG_VALUE_0": "*", "PYTHONPATH": ""}
 
     def matrix_there(*words: str) -> subprocess.CompletedProcess[str]:
-        """Give a command to the `matrix` of that checkout."""
+        """Run a command of `matrix` in that checkout."""
         command = [PYTHON, "-c", MAIN, *words]
         return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
 
@@ -121,10 +121,10 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         assert done.returncode == 0, done.stdout + done.stderr
         compared = json.loads(done.stdout)
         assert (compared["result"], compared["revision"], compared["image"]) == (EQUAL, revision, image.id)
-        # Engines that have manifests call an image by its manifest's digest.
+        # Engines that keep manifests name an image by the manifest's digest.
         assert compared["same_manifest"] == (True if engine.keeps_compressed else None)
-        # The same revision, but with what it was made from gone: checked out once, and told.
-        # Under a name of its own: other checkouts take that of the cell.
+        # The revision exists, but the inputs of the image are gone: the command checks the revision out once, and says so.
+        # The image gets its own name, because other checkouts move the cell's tag.
         mine = f"vpoc-test:{revision}"
         engine.client.api.tag(image.id, *mine.split(":"))
         labels = f"vpoc.matrix.lock={'0' * 64}"
@@ -141,7 +141,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         stacks = {"label": [f"org.opencontainers.image.revision={revision}"]}
         for left in engine.client.images.list(filters=stacks):
             engine.client.images.remove(left.id, force=True)
-        # They took the tags.
+        # Those images took the tags of the cells, so build the cells again.
         matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(BASE))
         ensure_cell_image(engine, matrix.cells[SMALLER])
 
@@ -173,7 +173,7 @@ def test_what_differs_is_named_by_its_file(engine: Engine, bases: tuple[str, str
 
 @pytest.mark.long
 def test_an_image_that_somebody_changed_is_different(engine: Engine, images: dict[str, Image]) -> None:
-    """Labels and tag stay as they were: only what is in it tells."""
+    """Labels and tag are unchanged, so only the content shows the change."""
     changed = derived(engine, "vpoc:cpu-plain", "vpoc-test:changed", "RUN echo >> /opt/venv/bin/vpoc", "USER 65534")
     command = [str(CHECKOUT / ".venv/bin/matrix"), "verify", changed.id]
     try:

@@ -1,4 +1,4 @@
-"""Pushes and pulls that are killed, cut and gone on with, over a line that is slow and counts what it carries."""
+"""Tests of pushes and pulls that are killed, cut off and resumed over a slow line that counts its bytes."""
 
 import gzip
 import io
@@ -30,7 +30,7 @@ from tests.images.conftest import serve_registry, wait_until
 CELL = "cpu-plain"
 LAYER_COUNT, LAYER_BYTES = 8, 2_000_000
 RATE = 6e6
-# What is on its way when somebody is killed: in the sockets, not in whole layers.
+# Bytes on their way, in sockets and unfinished layers, when a process is killed.
 ON_THE_WAY = 500_000
 PUSH = """
 import sys
@@ -58,7 +58,7 @@ def put_blob(host: str, content: bytes) -> dict[str, object]:
 
 
 def put_image(host: str) -> Manifest:
-    """An image that says it is the cell's, of some layers that no compression makes smaller."""
+    """Push an image of several incompressible layers, labelled as the cell's."""
     chance = random.Random(time.time_ns())
     tars = [pack(chance.randbytes(LAYER_BYTES)) for _ in range(LAYER_COUNT)]
     kind = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -81,7 +81,7 @@ def put_image(host: str) -> Manifest:
 
 @dataclass
 class Far:
-    """A registry at the end of a line, an image there, and an engine here. `restart` starts the registry again."""
+    """A registry behind a slow line, an image in it, and a local engine."""
 
     line: MeteredLine
     storage: Path
@@ -103,7 +103,7 @@ class Far:
         return subprocess.Popen(words, cwd=CHECKOUT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
     def is_beyond(self, count: float, pulling: subprocess.Popen[str]) -> bool:
-        """So many bytes have come, or none will."""
+        """Return whether more than `count` bytes have come, or the pull has ended."""
         return self.line.down > count or pulling.poll() is not None
 
     def pull(self) -> subprocess.Popen[str]:
@@ -120,7 +120,7 @@ class Far:
         return found
 
     def check_pulled(self, pulling: subprocess.Popen[str]) -> str:
-        """The pull ended well; what was pulled is the image, and nothing of the way there is left. What it said."""
+        """Check that the pull succeeded and gave the right image without partial files, and return its output."""
         out, said = pulling.communicate(timeout=300)
         assert pulling.returncode == 0, said
         assert json.loads(out)["digests"] == [f"{self.line.host}/vpoc@{self.manifest.digest}"]
@@ -155,7 +155,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def test_a_pull_that_is_killed_goes_on_where_it_stopped(far: Far) -> None:
     far.line.down = 0
-    # Where each ends, of all the bytes.
+    # The pulls are killed after these numbers of bytes.
     ends = sorted(random.Random().uniform(0.02, 0.95) * far.size for _ in range(2))
     for end in ends:
         pulling = far.pull()
@@ -208,7 +208,7 @@ def test_a_push_that_was_cut_short_sends_the_rest(what: str, far: Far, tmp_path:
     far.line.rate = None
     far.check_pulled(far.pull())
     far.line.rate = RATE
-    # To another registry: of its own images the engine tells a registry without sending them.
+    # Push to another registry, because the engine does not send a registry the layers that it pulled from it.
     with ExitStack() as stack:
         storage = tmp_path / "other"
 
@@ -218,7 +218,7 @@ def test_a_push_that_was_cut_short_sends_the_rest(what: str, far: Far, tmp_path:
             return process
 
         def held() -> int:
-            """The bytes of whole blobs there."""
+            """Return how many bytes of complete blobs the registry has."""
             return sum(file.stat().st_size for file in storage.glob("data/docker/registry/v2/blobs/*/*/*/data"))
 
         other, far.line.up = serve(), 0
@@ -233,11 +233,11 @@ def test_a_push_that_was_cut_short_sends_the_rest(what: str, far: Far, tmp_path:
             other.kill()
             other.wait()
             there, far.line.up = held(), 0
-            # The engine repeats by itself the five layers that it sends at a time.
+            # The engine itself repeats the five layers that it sends at a time.
             again = 5 * LAYER_BYTES
             serve()
         out, said = pushing.communicate(timeout=300)
         assert pushing.returncode == 0, said
-        # Packed again by the engine, the layers are some bytes longer or shorter.
+        # The engine packs the layers again, so their sizes differ by some bytes.
         assert far.line.up < far.size - there + again + ON_THE_WAY
         assert Repository(f"{far.line.host}/other").manifest(out.strip())

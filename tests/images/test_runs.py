@@ -1,4 +1,4 @@
-"""`matrix run` with containers, as people run it, on good days and bad ones."""
+"""Tests of `matrix run` with containers, as users run it, with and without failures."""
 
 import json
 import os
@@ -21,12 +21,12 @@ from harness.matrix.load import Given, load_matrix
 from tests.images.conftest import wait_until
 from tests.images.small_base import NAME, STAND_IN, make_small_base
 
-# Makes each step of the stand-in take its time, and has it say which epoch is over.
+# Changes to the stand-in: each step takes some time, and each finished epoch is printed.
 SLOWER = (
     ("seconds if step <= per_epoch else 0", "0.15"),
     ("losses.append(", 'print(f"epoch {step // per_epoch}/{epochs}", flush=True); losses.append('),
 )
-# A workload of seconds and one that does not end by itself.
+# One workload takes seconds, the other does not end by itself.
 MATRIX = """\
 schema: 2
 stacks:
@@ -55,7 +55,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def words(tmp_path: Path, results: Path) -> list[str]:
-    """The command `matrix` on the small matrix."""
+    """Return the command line of `matrix` on the small matrix."""
     file = tmp_path / "matrix.yaml"
     file.write_text(MATRIX, encoding="utf-8")
     return [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results)]
@@ -63,7 +63,7 @@ def words(tmp_path: Path, results: Path) -> list[str]:
 
 @pytest.fixture
 def stand_in_run(words: list[str], small_base: str, small_images: dict[str, Image], tmp_path: Path) -> list[str]:
-    """`matrix run` of small images, in which a stand-in does as the app would."""
+    """Return the words of `matrix run` with small images, in which a stand-in replaces the app."""
     assert small_images
     data = tmp_path / "bars.csv"
     data.write_text(STAND_IN_BARS, encoding="utf-8")
@@ -90,7 +90,7 @@ def containers(engine: Engine, results: Path) -> list[Any]:
 
 
 def in_training(results: Path) -> int:
-    """How many runs have made a step."""
+    """Return how many runs have made a step."""
     files = results.glob("runs/*/work/progress-0.jsonl")
     return sum('"step"' in file.read_text(encoding="utf-8") for file in files)
 
@@ -117,7 +117,7 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
 
 def test_an_ordinary_user_in_the_docker_group(ordinary: Any, images: dict[str, Image]) -> None:
     results = ordinary.home / "results"
-    # torch below 2.13 dies on a uid without a name, unless USER is set.
+    # torch below 2.13 crashes for a uid without a name, unless USER is set.
     cell = "cpu-debian13-torch2.6.0-plain"
     run(ordinary("run", cell, group="docker"))
     (record,) = records(results)
@@ -144,7 +144,7 @@ def test_a_container_removed_from_outside_is_an_interrupted_run(
     command = [*stand_in_run, "--selection", "endless"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for lost in range(1, 5):
-        # Three in a row may be lost, and it goes on.
+        # The campaign goes on even after three lost runs in a row.
         wait_until(lambda count=lost: in_training(results) == count)  # type: ignore[misc]
         (container,) = containers(engine, results)
         container.remove(force=True)
@@ -184,8 +184,8 @@ def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
 
 @pytest.mark.usefixtures("images")
 def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not enough for what Python allocates. Code that is not in the page cache would count, too, and be read from the
-    # disk over and over in place of an end.
+    # This memory is too small for what Python allocates. The command before it loads the code into the page cache: code
+    # that is not there would count too, and would be read from the disk again and again instead of ending the run.
     run([*words, "exec", "cpu-plain", "vpoc", "train", "--help"])
     share = 30_000_000 / psutil.virtual_memory().total
     small = f"import sys; from harness.environments.executors import container; container.MEMORY_SHARE = {share}"
@@ -208,7 +208,7 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
 
 
 def load_cell(engine: Engine, private: Engine, base: str) -> None:
-    """Give an engine of the test's own the images of `cpu-plain` on a small base."""
+    """Load the images of `cpu-plain` on a small base into a private engine."""
     matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(base))
     stack = ensure_stack_image(engine, matrix.stacks["cpu"], print)
     cell = ensure_cell_image(engine, matrix.cells["cpu-plain"])

@@ -1,4 +1,4 @@
-"""Images to a folder and back, through real engines: the very image, once, with what is signed of it."""
+"""Tests of images saved to a folder and loaded again, with real engines: the same image, once, with its signatures."""
 
 import subprocess
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def quiet(_: str) -> None:
 
 @pytest.fixture
 def small(engine: Engine, bases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Images]:
-    """Instead of gigabytes, two images of one layer more than a file each; another key and cache than the user's."""
+    """Yield two images with a common layer and a small one each, not gigabytes; with a separate key and cache."""
     monkeypatch.setattr(attached, "KEPT", tmp_path / "kept")
     made: Images = {}
     mark = token_hex(4)
@@ -56,7 +56,7 @@ def small(engine: Engine, bases: tuple[str, str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def folder(engine: Engine, matrix: Matrix, small: Images, tmp_path: Path) -> Path:
-    """Both images, saved."""
+    """Save both images and return the folder."""
     folder = tmp_path / "stick" / "images"
     save_cells(engine, [matrix.cells[cell] for cell in CELLS], folder, quiet)
     return folder
@@ -80,7 +80,7 @@ def test_an_image_comes_back_as_it_was_and_a_layer_of_two_is_there_once(
     assert len({str(blob["digest"]) for image in saved.values() for blob in image.layers}) == 3
     assert len(common) == 2
     private = private_engine.start()
-    # On the other host nothing is known of them but what is in the folder.
+    # The other host knows only what is in the folder.
     monkeypatch.setattr(attached, "KEPT", folder.parent / "kept-there")
     loaded = load_cells(private, folder, (), matrix, quiet)
     assert [(one.cell, one.was_here, one.signed_by) for one in loaded] == [(n, False, ("you",)) for n in sorted(CELLS)]
@@ -88,7 +88,7 @@ def test_an_image_comes_back_as_it_was_and_a_layer_of_two_is_there_once(
         there, here = find(private, one.tag), small[one.cell]
         assert there
         assert (there.layers, there.labels) == (here.layers, here.labels)
-        # Engines of one kind call it by the same name.
+        # Engines of one kind give the image the same id.
         assert (there.id == here.id) or private.keeps_compressed != engine.keeps_compressed
     checks = check_offline(private, find(private, loaded[0].tag) or pytest.fail("gone"), matrix, None, quiet)
     assert {check.name: check.right for check in checks} == {
@@ -104,7 +104,7 @@ def test_what_is_there_is_not_written_again_and_what_is_replaced_goes(
 ) -> None:
     before = files_in(folder)
     cells = [matrix.cells[cell] for cell in CELLS]
-    # As an interrupted command leaves it: blobs, but no index yet.
+    # An interrupted command leaves blobs, but no index yet.
     index = (folder / "index.json").read_bytes()
     (folder / "index.json").unlink()
     save_cells(engine, cells, folder, quiet)
@@ -140,7 +140,7 @@ def test_a_changed_byte_is_refused_in_one_line_and_the_engine_gets_nothing(
     with pytest.raises(UserError, match=r"cannot be read: No such file.*; `matrix save` to an empty folder"):
         load_cells(private, folder, (), matrix, quiet)
     assert private.client.images.list() == []
-    # A layer that is gone is written again.
+    # A missing layer is written again.
     save_cells(engine, [matrix.cells[cell] for cell in CELLS], folder, quiet)
     assert len(load_cells(private, folder, (), matrix, quiet)) == len(CELLS)
 

@@ -1,4 +1,4 @@
-"""A registry as people have one at home: TLS by an authority of their own, and a password that docker keeps."""
+"""Tests of a registry as users have at home: TLS with their own authority, and a password that docker stores."""
 
 import datetime
 import ipaddress
@@ -28,7 +28,7 @@ PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def make_certificates(folder: Path, address: str) -> tuple[Path, Path, Path]:
-    """An authority's certificate, and certificate and key of a server, signed by it."""
+    """Return files with an authority's certificate, and with a server's certificate, signed by it, and key."""
     now = datetime.datetime.now(datetime.UTC)
     keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server")}
     names = {name: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")]) for name in keys}
@@ -55,7 +55,7 @@ def make_certificates(folder: Path, address: str) -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def address(engine: Engine) -> str:
-    """An address of this host that is not loopback, where no engine does without TLS."""
+    """Return an address of this host that is not loopback, where every engine requires TLS."""
     bridge = engine.client.networks.get("bridge").attrs["IPAM"]["Config"]
     gateway = next((str(one["Gateway"]) for one in bridge if one.get("Gateway")), None)
     if gateway is None or os.geteuid() != 0:
@@ -65,7 +65,7 @@ def address(engine: Engine) -> str:
 
 @pytest.fixture
 def home_registry(address: str, registry: str, registry_storage: Path, tmp_path: Path) -> Iterator[str]:
-    """The registry of the other tests once more, with TLS and a password; the engine knows its authority."""
+    """Yield a second registry on the other tests' storage, with TLS and a password; the engine knows its authority."""
     authority, certificate, key = make_certificates(tmp_path, address)
     (tmp_path / "htpasswd").write_text(HTPASSWD)
     with serve_registry(
@@ -93,14 +93,14 @@ def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
         (config.parent / "cli-plugins").symlink_to(plugin)
 
     def matrix(*words: str, expected: int = 0) -> str:
-        # Another authority that was configured for other purposes is no obstacle.
+        # Another authority, configured for other purposes, does not disturb.
         other = {"DOCKER_CONFIG": str(config.parent), "REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt"}
         command = [str(CHECKOUT / ".venv/bin/matrix"), *words, "--registry", place]
         environment = {**os.environ, **other}
         done = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, env=environment, check=False)
         said = done.stdout + done.stderr
         assert done.returncode == expected, said
-        # Nobody reads over the shoulder.
+        # The output must not show the password.
         assert not any(word in said for word in ("secret", RIGHT, b64encode(b"secret").decode()))
         return said if expected else done.stdout
 
