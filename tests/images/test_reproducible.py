@@ -123,7 +123,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         assert (compared["result"], compared["revision"], compared["image"]) == (EQUAL, revision, image.id)
         # Engines that keep manifests name an image by the manifest's digest.
         assert compared["same_manifest"] == (True if engine.keeps_compressed else None)
-        # The revision exists, but the inputs of the image are gone: the command checks the revision out once, and says so.
+        # The revision exists, but the image's inputs are gone: the command checks the revision out once, and says so.
         # The image gets its own name, because other checkouts move the cell's tag.
         mine = f"vpoc-test:{revision}"
         engine.client.api.tag(image.id, *mine.split(":"))
