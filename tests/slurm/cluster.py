@@ -1,7 +1,7 @@
-"""A real Slurm on loopback: one slurmctld, and several slurmd on this host as its nodes, with pretended GPUs.
+"""A real Slurm on loopback: one slurmctld, and several slurmd on this host as nodes with simulated GPUs.
 
-Everything lies in one folder, belongs to who starts it, and is ended by whom it was started: no munge, no database, no
-port that is fixed. `python tests/slurm/cluster.py FOLDER` runs one until Ctrl-C.
+All its files are in one folder and belong to the user who starts it, and the program that starts it also stops it.
+It needs no munge, no database and no fixed port. `python tests/slurm/cluster.py FOLDER` runs it until Ctrl-C.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Debian installs the daemons where the PATH of ordinary users does not look.
+# Debian installs the daemons in folders that are not in the PATH of ordinary users.
 DAEMONS = "/usr/sbin:/sbin"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
 START_SECONDS = 30.0
@@ -72,7 +72,7 @@ def missing_programs() -> list[str]:
 
 @dataclass
 class Cluster:
-    """A Slurm that runs. `nodes` are the names of its nodes; `environment` makes programs of Slurm speak to it."""
+    """A running Slurm; `nodes`: the names of its nodes; `environment`: makes Slurm's programs talk to this Slurm."""
 
     folder: Path
     nodes: tuple[str, ...]
@@ -80,7 +80,7 @@ class Cluster:
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def ask(self, *words: str) -> str:
-        """Return what a program of Slurm prints."""
+        """Return what a program of Slurm prints; RuntimeError if it fails."""
         done = subprocess.run(
             words, env=dict(self.environment), capture_output=True, text=True, timeout=60, check=False
         )
@@ -103,18 +103,18 @@ class Cluster:
             )
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a daemon, and wait for its end: as a host that goes down, or a service that stops."""
+        """Send a signal to a daemon and wait for its end, as when a host goes down or a service is stopped."""
         daemon = self._daemons.pop(name)
         daemon.send_signal(number)
         daemon.wait(START_SECONDS)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a daemon that it lives through."""
+        """Send a signal that a daemon survives."""
         self._daemons[name].send_signal(number)
 
     @property
     def conf(self) -> str:
-        """The place of slurm.conf."""
+        """The path of slurm.conf."""
         return self.environment["SLURM_CONF"]
 
     def wait_until_up(self, seconds: float = START_SECONDS) -> None:
@@ -133,15 +133,15 @@ class Cluster:
         raise RuntimeError(f"the nodes are not up after {seconds:.0f} s: {said}")
 
     def revive(self) -> None:
-        """Have every node take jobs again that was drained or is down, as after a job that was killed there."""
+        """Resume every node that is drained or down, as after a job that was killed there."""
         for node in self.nodes:
-            # One that needs nothing is refused.
+            # Slurm refuses the command for a node that needs no resume.
             with suppress(RuntimeError):
                 self.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self.wait_until_up(120.0)
 
     def stop(self) -> None:
-        """End every job, and every daemon that was started; nothing of them is left."""
+        """End every job and every daemon that was started; no process of them is left."""
         with suppress(RuntimeError, subprocess.TimeoutExpired):
             self.ask("scancel", "--user", pwd.getpwuid(os.getuid()).pw_name)
             until = time.monotonic() + START_SECONDS
@@ -156,7 +156,7 @@ class Cluster:
                 daemon.kill()
                 daemon.wait()
         self._daemons.clear()
-        # What steps a job that lost its slurmd left; each carries the configuration of this cluster alone.
+        # Processes of job steps whose slurmd is gone; their SLURM_CONF shows that they belong to this cluster.
         for steps in _with_configuration(self.environment["SLURM_CONF"]):
             with suppress(ProcessLookupError):
                 os.kill(steps, signal.SIGKILL)
@@ -176,7 +176,7 @@ def cluster(
     scheduler: str = "defer_batch=no",
     more: str = "",
 ) -> Iterator[Cluster]:
-    """Run a cluster in a folder; seconds are those of slurm.conf. `more` are further lines of slurm.conf."""
+    """Run a cluster in a folder; all times are seconds, as in slurm.conf. `more`: further lines of slurm.conf."""
     folder.mkdir(parents=True, exist_ok=True)
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
     ports = free_ports(nodes + 1)
@@ -216,7 +216,7 @@ def cluster(
 
 @contextmanager
 def run_cluster(folder: Path, conf: str, names: tuple[str, ...]) -> Iterator[Cluster]:
-    """Run the daemons of a slurm.conf: its controller, and these nodes."""
+    """Run the daemons of a slurm.conf: the controller and these nodes."""
     file = folder / "slurm.conf"
     file.write_text(conf)
     path = f"{os.environ.get('PATH', '')}:{DAEMONS}"
@@ -232,12 +232,12 @@ def run_cluster(folder: Path, conf: str, names: tuple[str, ...]) -> Iterator[Clu
 
 
 def _die_with_starter() -> None:
-    """Have this process, which becomes a daemon, sent TERM when who starts it is gone."""
+    """Ask the kernel to send this process, which becomes a daemon, SIGTERM when its starter ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now, all different."""
+    """Return different ports on which no program listens now."""
     with_ports = [socket.socket() for _ in range(count)]
     try:
         for one in with_ports:

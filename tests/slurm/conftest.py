@@ -1,4 +1,4 @@
-"""A Slurm of its own, as whoever runs the tests; skipped, visibly, where its programs are missing."""
+"""Fixtures with a private Slurm, which runs as the tests' user; visibly skipped if its programs are missing."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.fail(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
     if missing:
         pytest.skip(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
-    # A path without blanks, and short: sockets lie in it.
+    # A short path without blanks, because sockets are created in it.
     with cluster(tmp_path_factory.mktemp("slurm"), kill_wait=15) as running, pytest.MonkeyPatch.context() as patch:
         for name in ("SLURM_CONF", "PATH"):
             patch.setenv(name, running.environment[name])
@@ -46,7 +46,7 @@ def furnish(folder: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a matrix file and a stand-in for the app."""
+    """Yield a folder with a matrix file and a stand-in for the app; processes that run in it are killed afterwards."""
     furnish(tmp_path)
     yield tmp_path
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""Images of a stack of the tests' own, in which a stand-in does as the app would; labelled as if they were built."""
+"""Images of a stack that only the tests have: a stand-in replaces the app, and the labels are those of real builds."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ CELL = "cpu-stand-in-plain"
 
 
 def engine_here(why_not: str | None = None) -> Engine:
-    """The engine of this host; where there is none, or why not, the test is skipped, or fails if it is required."""
+    """Return this host's engine; with none, or a reason against it, skip the test, or fail if an engine is required."""
     try:
         found, why = find_engine(), why_not or "no Docker engine answers"
     except UserError as error:
@@ -64,7 +64,7 @@ def engine_here(why_not: str | None = None) -> Engine:
 
 
 def write_matrix(folder: Path, images: str, epochs: int = 1) -> Matrix:
-    """Write a matrix file whose cluster `lab` takes images from there."""
+    """Write a matrix file whose cluster `lab` takes images from the place `images`."""
     file = folder / "matrix.yaml"
     file.write_text(MATRIX.format(base=BASE, images=images, epochs=epochs))
     return load_matrix(file)
@@ -72,7 +72,7 @@ def write_matrix(folder: Path, images: str, epochs: int = 1) -> Matrix:
 
 @contextmanager
 def built(engine: Engine, matrix: Matrix, folder: Path) -> Iterator[Image]:
-    """Build them; gives that of the cell, and removes them at the end."""
+    """Build the images and yield the image of the cell; remove them afterwards."""
     if find(engine, BASE) is None:
         subprocess.run([CHECKOUT / "images" / "base.sh", "bookworm"], check=True)
     cell = matrix.cells[CELL]
@@ -81,7 +81,7 @@ def built(engine: Engine, matrix: Matrix, folder: Path) -> Iterator[Image]:
     of_cell = {**stack, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"}
     folder.mkdir(exist_ok=True)
     (folder / STAND_IN.name).write_bytes(STAND_IN.read_bytes())
-    # As the product names it, or that name would be left.
+    # The name that the harness would give the stack's image; the harness would add it anyway, and it would be left.
     below = stack_tag(stack)
     tags = (below, cell_tag(cell))
     try:

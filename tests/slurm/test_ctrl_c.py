@@ -1,4 +1,4 @@
-"""Ctrl-C on a terminal: what waits is cancelled, and a person is asked about what runs."""
+"""Tests of Ctrl-C on a terminal: waiting jobs are cancelled, and the user is asked about running ones."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ QUESTION = b"Cancel those, too?"
 
 
 def shown_runs(campaign: Campaign) -> list[tuple[str, str]]:
-    """What the label of each run that goes on says after the name of its cell, and its node."""
+    """Return, for each run that goes on, how its label ends after the name of the cell, and its node."""
     runs = campaign.running()
     return [(f" (run {one.repeat})" if one.repeat > 1 else "", node_of(one)) for one in runs]
 
@@ -34,7 +34,7 @@ def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cl
         start_new_session=True,
     )
     os.close(terminal)
-    # What is shown is read, or it would wait for that.
+    # The test reads the terminal, because otherwise the program would wait for space in its buffer.
     os.set_blocking(keyboard, False)
     shown = bytearray()
 
@@ -44,7 +44,7 @@ def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cl
         return text in shown
 
     wait(lambda: not showed(b"never shown") and len(campaign.running()) == 4)
-    # Each with its node and its progress.
+    # Each run is shown with its node and its progress.
     wait(lambda: all(showed(f"host-plain{again} on {node}".encode()) for again, node in shown_runs(campaign)))
     wait(lambda: showed(b"step"))
     process.send_signal(2)

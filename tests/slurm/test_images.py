@@ -1,4 +1,4 @@
-"""Containers on the nodes of a real Slurm, which share an engine that has none of the images at first."""
+"""Tests of containers on the nodes of a real Slurm; the nodes share an engine, which has no images at first."""
 
 import fcntl
 import os
@@ -33,14 +33,14 @@ TASK_PROLOG = "#!/bin/sh\necho export DOCKER_HOST={}\n"
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster, the engine of its nodes, and that of the host on which commands are typed."""
+    """A cluster, the engine of its nodes, and the engine of the host on which the commands are given."""
 
     slurm: Cluster
     engine: Engine
     here: Engine
 
     def brought(self, since: float) -> list[str]:
-        """What was loaded or pulled since then."""
+        """Return the events by which images were loaded or pulled since then."""
         events = self.engine.client.events(since=since, until=time.time(), decode=True, filters={"type": "image"})
         return [event["Action"] for event in events if event["Action"] in ("load", "pull")]
 
@@ -51,7 +51,7 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     here = engine_here(why_no_own_engine())
     folder = tmp_path_factory.mktemp("nodes")
@@ -66,7 +66,7 @@ def nodes(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def campaign(nodes: Nodes, tmp_path: Path) -> Iterator[Campaign]:
-    """A campaign of containers; it finds the images in `saved`, unless the matrix file says otherwise."""
+    """Yield a campaign of containers; it finds the images in `saved`, unless the matrix file says otherwise."""
     (tmp_path / "bars.csv").write_text(STAND_IN_BARS)
     (tmp_path / "saved").mkdir(exist_ok=True)
     nodes.remove_images()
@@ -75,7 +75,7 @@ def campaign(nodes: Nodes, tmp_path: Path) -> Iterator[Campaign]:
 
 
 class ContainerCampaign(Campaign):
-    """Runs of the stand-in's cell in containers."""
+    """A campaign of the stand-in's cell in containers."""
 
     @property
     def command(self) -> list[str]:
@@ -95,7 +95,7 @@ def image(nodes: Nodes, tmp_path: Path) -> Iterator[Image]:
 
 def save(engine: Engine, matrix: Matrix, place: Path) -> ImageFolder:
     with pytest.MonkeyPatch.context() as patch:
-        # Nothing of what its lock names is installed in the stand-in.
+        # The packages of the lock are not installed in the stand-in, so statements about them cannot be made.
         patch.setattr(save_of_cells, "statements_of_image", lambda *_: [])
         save_of_cells.save_cells(engine, [matrix.cells[CELL]], place / "saved", lambda _: None)
     return ImageFolder(place / "saved")
@@ -103,7 +103,7 @@ def save(engine: Engine, matrix: Matrix, place: Path) -> ImageFolder:
 
 @pytest.fixture
 def saved(nodes: Nodes, image: Image, tmp_path: Path) -> ImageFolder:
-    """The folder in which campaigns find the image."""
+    """Save the image and return the folder in which campaigns find it."""
     return save(nodes.here, write_matrix(tmp_path, f"{tmp_path}/saved"), tmp_path)
 
 
@@ -112,7 +112,7 @@ def said_by(campaign: Campaign) -> str:
 
 
 def run_two_at_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
-    """Neither may look for the image before the other one waits for it, too."""
+    """Run two jobs that need the image; neither may look for it before the other waits for it too."""
     know(campaign.results, nodes.slurm.nodes)
 
     def waiting() -> int:

@@ -1,4 +1,4 @@
-"""Nodes of two host kinds with simulated GPUs, which slurmctld knows as gres: one of them has another kernel."""
+"""Tests of nodes with simulated GPUs, which Slurm manages as gres, of two host kinds: one has another kernel."""
 
 import re
 import time
@@ -20,7 +20,7 @@ TASK_PROLOG = "#!/bin/sh\necho export MATRIX_ROOT={}/$SLURMD_NODENAME\n"
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what each node has in /sys, /proc and /dev."""
+    """Return a folder with /sys, /proc and /dev of each node."""
     folder = tmp_path_factory.mktemp("hosts")
     for name in NODES:
         host = dual_7900xt(folder / name)
@@ -31,7 +31,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gpus(slurm: Cluster, hosts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     prolog = hosts / "task-prolog"
     prolog.write_text(TASK_PROLOG.format(hosts))

@@ -1,4 +1,4 @@
-"""The commands of docs/slurm.md, typed as written but for what two hosts on one take, make a campaign."""
+"""Tests that the commands of docs/slurm.md make a campaign, with changes to run both hosts on one, without root."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ from tests.slurm.test_slurm import wait
 PAGE = CHECKOUT / "docs" / "slurm.md"
 USER = pwd.getpwuid(os.getuid()).pw_name
 HOSTS = (("one",), ("one", "two"), ("two",), ("one",))
-# Of two hosts on one, without root and munge; each once.
+# Changes to the page's text that run two hosts on one, without root and munge; each must apply exactly once.
 INSTEAD = {
     r"SlurmctldHost=one": "SlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort={0}",
     r"SlurmUser=slurm": f"SlurmUser={USER}\nSlurmdUser={USER}",
@@ -40,7 +40,7 @@ PROGRAMS = {
     "sudo": 'exec "$@"',
     "ssh": 'shift; exec "$@"',
     "apt-get": "",
-    # Debian's units say nothing else: what slurmd is to be it has from its host's name.
+    # Debian's service units pass no name: slurmd takes its node name from the host name.
     "systemctl": """\
 test "$1" = restart || exit 0
 shift
@@ -62,7 +62,7 @@ until [ "$(sinfo --noheader --Node --format=%t | grep -cx idle)" = 2 ]; do sleep
 
 
 def blocks() -> list[str]:
-    """The commands of the section, one for each place where it says on which host."""
+    """Return the commands of the section, one block for each place where the page says on which host."""
     section = PAGE.read_text().partition("## From nothing to two nodes")[2].partition("\n## ")[0]
     return re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
@@ -78,7 +78,7 @@ def for_one_host(text: str, folder: Path) -> str:
 
 @pytest.fixture
 def folder(place: Path) -> Iterator[Path]:
-    """A folder with stand-ins for what takes root; what was started there is ended."""
+    """Yield a folder with stand-ins for commands that need root; processes that were started there are ended."""
     made = place / "hosts"
     for name in ("bin", "state", "spool-one", "spool-two", "etc/slurm", "etc/munge"):
         (made / name).mkdir(parents=True)
@@ -105,21 +105,21 @@ def folder(place: Path) -> Iterator[Path]:
 
 
 def release(results: Results, held: Path) -> None:
-    """Let runs go on as soon as there are two of them."""
+    """Let the runs go on as soon as there are two of them."""
     with suppress(AssertionError):
         wait(lambda: len(list(results.unfinished([]))) == 2)
     held.unlink(missing_ok=True)
 
 
 def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: Cluster, folder: Path) -> None:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     between = "\n#### next\n"
     typed = for_one_host(between.join(blocks()), folder).split(between)
     assert len(typed) == len(HOSTS)
     path = f"{folder}/bin:{os.environ['PATH']}:{DAEMONS}"
     told = {}
-    # Each has its node before one of them comes to its end.
+    # Both runs have their nodes before one of them ends.
     results = Results(folder / "shared" / "matrix" / "results")
     Thread(target=release, args=(results, folder / "shared" / "matrix" / HELD), daemon=True).start()
     for number, (hosts, text) in enumerate(zip(HOSTS, typed, strict=True)):

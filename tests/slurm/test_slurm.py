@@ -1,4 +1,4 @@
-"""A campaign on a real Slurm, through all that happens to jobs: each of its runs counts once, or is run again."""
+"""Tests of a campaign on a real Slurm with all that can happen to jobs: each run counts once, or is run again."""
 
 import os
 import re
@@ -33,13 +33,13 @@ from tests.slurm.conftest import furnish
 RUNS = 24
 PATIENCE_SECONDS = 200.0
 SILENT_SECONDS = 7.0
-# After which slurmctld has saved what it knows.
+# Within this time, slurmctld has saved its state.
 SAVED_SECONDS = 6.0
 
 
 @dataclass
 class Campaign:
-    """`matrix run --on slurm`, which may be killed and typed again."""
+    """`matrix run --on slurm`, which a test may kill and start again."""
 
     place: Path
     runs: int
@@ -103,7 +103,7 @@ def node_of(intent: Intent) -> str:
 
 
 def left_of(place: Path) -> list[psutil.Process]:
-    """Every process of a run of this folder that is left."""
+    """Return every process of a run of this folder that is left."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -116,7 +116,7 @@ def left_of(place: Path) -> list[psutil.Process]:
 
 @contextmanager
 def held(place: Path) -> Iterator[None]:
-    """Have no run of this folder begin a further step meanwhile."""
+    """Keep all runs of this folder from starting a further step meanwhile."""
     (place / HELD).touch()
     try:
         yield
@@ -125,13 +125,13 @@ def held(place: Path) -> Iterator[None]:
 
 
 def trains(campaign: Campaign, run: Intent) -> bool:
-    """Whether it has begun its steps, and has one left to begin beside that which it may have begun meanwhile."""
+    """Return whether a run trains and has at least one step left, besides a step that it may have started meanwhile."""
     line = last_lines(campaign.results.folder_of(run.run_id).work).get(0)
     return line is not None and line.phase in ("first-step", "step") and line.done <= STEPS - 2
 
 
 def know(results: Results, nodes: Iterable[str]) -> None:
-    """Note these nodes as known: of those that are asked, one that does not answer at once is left out."""
+    """Note these nodes as known, because the campaign leaves out a node that does not answer its question at once."""
     here = read_host(Path("/"))
     for node in nodes:
         note_node(results, node, here)
@@ -139,7 +139,7 @@ def know(results: Results, nodes: Iterable[str]) -> None:
 
 @dataclass
 class Faults:
-    """What happens to the runs of a campaign; `hit` are the outcomes that these are to have."""
+    """Faults that happen to the runs of a campaign; `hit`: the outcomes that the affected runs must have, by run id."""
 
     slurm: Cluster
     campaign: Campaign
@@ -147,7 +147,7 @@ class Faults:
 
     @contextmanager
     def next(self, outcome: str) -> Iterator[Intent]:
-        """A run that trains and was not hit yet; meanwhile neither it nor another one comes to its end."""
+        """Yield a run that trains and was not hit yet; meanwhile no run reaches its end."""
         found: list[Intent] = []
 
         def there() -> bool:
@@ -195,9 +195,9 @@ class Faults:
         self.slurm.start("slurmctld")
 
     def host_down(self) -> None:
-        """The run began in a boot that is over."""
+        """End a run that started in an earlier boot."""
         with self.next("host-fault") as victim:
-            # First: another job of this machine would find that its harness is gone.
+            # The boot is changed first, because another job of this machine would notice that the harness is gone.
             self.begun_in_another_boot(victim)
             os.kill(victim.owner_pid, signal.SIGKILL)
 
@@ -207,15 +207,15 @@ class Faults:
         write_durably(file, down.model_dump_json(by_alias=True).encode())
 
     def silence_controller(self, seconds: float = SILENT_SECONDS) -> None:
-        """It keeps its connections, and answers nothing."""
+        """Stop slurmctld for a while: it keeps its connections but answers nothing."""
         self.slurm.signal("slurmctld", signal.SIGSTOP)
         time.sleep(seconds)
         self.slurm.signal("slurmctld", signal.SIGCONT)
 
     def node_dies(self) -> None:
-        """It is down for as long as Slurm needs to see that, and comes back in another boot."""
+        """Kill a node until Slurm sees that it is down; it comes back in another boot."""
         with self.next("host-fault") as victim:
-            # First, as in `host_down`.
+            # The boot is changed first, as in `host_down`.
             self.begun_in_another_boot(victim)
             self.slurm.kill(node_of(victim))
             self.end(victim)
@@ -224,7 +224,7 @@ class Faults:
         self.slurm.start(node_of(victim))
 
     def end(self, victim: Intent) -> None:
-        """Everything of a job ends at once: its step, the harness and the run."""
+        """Kill everything of a job at once: its step, the harness and the run."""
         with_conf = f"SLURM_CONF={self.slurm.conf}".encode()
         for one in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -241,11 +241,12 @@ class Faults:
 
 @pytest.fixture(scope="module", autouse=True)
 def limited(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    """A campaign of one run beside the tests: Slurm has no limit below a minute, and looks at it twice a minute.
+    """Yield a campaign of one run that reaches Slurm's time limit while the tests run.
 
-    On a cluster of its own: at the limit slurmctld is asked why a job was ended, and others take theirs away.
+    Slurm has no limit below a minute, and checks it twice a minute. The campaign has its own cluster, because at the
+    limit the harness asks slurmctld why a job was ended, and other tests kill their slurmctld.
     """
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     place = tmp_path_factory.mktemp("limited")
     furnish(place)
@@ -262,7 +263,7 @@ def limited(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(autouse=True)
 def _every_node_takes_jobs(slurm: Cluster) -> None:
-    # Slurm drains a node on which a killed job is still known, whichever test that was.
+    # Slurm drains a node on which it still knows a killed job, whichever test killed it.
     slurm.revive()
 
 
@@ -273,7 +274,7 @@ def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: P
     faults = Faults(slurm, campaign)
     with held(place):
         wait(lambda: len(campaign.running()) == len(slurm.nodes))
-        # One that is killed before it has saved that takes for a minute what has ended since for what runs.
+        # A slurmctld that is killed before it has saved its state takes ended jobs for running ones for a minute.
         time.sleep(SAVED_SECONDS)
         faults.kill_controller()
     for happens in (
@@ -299,12 +300,12 @@ def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: P
     }
     assert len({node_of(one.intent) for one in records.values()}) > 1
     assert left_of(place) == []
-    # A job of the node that went down runs for Slurm until that node is asked for it.
+    # Slurm takes a job of the node that went down for running until the node is asked for the job.
     wait(lambda: slurm.ask("squeue", "--noheader", "--partition=gpus") == "")
 
 
 def check(campaign: Campaign, records: dict[str, Record]) -> None:
-    """Each planned run has one record that counts, and an index agrees."""
+    """Check that each planned run has one record that counts, and that the index agrees."""
     made = [name for name, one in records.items() if one.outcome != "interrupted" and one.diagnosis != NOT_BEGUN]
     planned = Counter(re.sub(r"-again\d+$", "", name) for name in made)
     assert set(planned.values()) == {1}
@@ -346,7 +347,7 @@ def test_a_run_that_the_limit_of_its_job_ends_has_failed(limited: Campaign) -> N
 def test_where_the_queue_is_full_the_rest_waits(
     slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     with cluster(tmp_path_factory.mktemp("full"), 2, 0, most_jobs=3, job_age=5) as small:
         campaign = Campaign(place, 6, environment=small.environment)

@@ -1,4 +1,4 @@
-"""The hooks as they are printed, run by a real slurmd: what they end, and what they drain a node for."""
+"""Tests of the printed hooks, run by a real slurmd: which processes they end, and when they drain a node."""
 
 import os
 import pwd
@@ -32,7 +32,7 @@ MATRIX = Path(sys.executable).parent / "matrix"
 
 
 def installed(place: Path) -> str:
-    """Install the hooks as the command prints it, but in this folder; return the lines for slurm.conf."""
+    """Install the hooks as the command prints them, but in this folder; return the lines for slurm.conf."""
     words = [str(MATRIX), "--results", str(place / "results"), "slurm-prolog"]
     told = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     told = told.replace("/etc/slurm/", f"{place}/")
@@ -42,12 +42,12 @@ def installed(place: Path) -> str:
 
 
 def states_of(slurm: Cluster, form: str) -> list[str]:
-    """What sinfo says of each node."""
+    """Return what sinfo prints about each node."""
     return sorted(slurm.ask("sinfo", "--noheader", "--Node", "--partition=gpus", f"--format={form}").split("\n"))
 
 
 def note_unhealthy(results: Results) -> None:
-    """Note what a probe after a failure notes of a GPU that hangs."""
+    """Note the finding of a probe after a failure: a GPU that hangs."""
     host = host_of(results, Path("/"))
     step = HealthStep(
         machine=host.machine,
@@ -94,7 +94,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         campaign.process.send_signal(signal.SIGCONT)
         assert campaign.finish() == 0, (place / "said.txt").read_text()
         check(campaign, {record.intent.run_id: record for record in results.records()})
-        # The last job's epilog may still run.
+        # The epilog of the last job may still run.
         wait(lambda: states_of(hooked, "%t %E") == ["drain Prolog error", "idle none"])
         assert left_of(place) == []
 
@@ -102,9 +102,9 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
 def test_the_epilog_removes_the_container_of_a_job_that_lost_its_harness(
     slurm: Cluster, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
-    # That of every node, too.
+    # All nodes use this engine as well.
     engine = engine_here()
     (tmp_path / "bars.csv").write_text(STAND_IN_BARS)
     (tmp_path / "saved").mkdir()
@@ -127,7 +127,7 @@ def test_the_epilog_removes_the_container_of_a_job_that_lost_its_harness(
         try:
             wait(lambda: campaign.running() and containers())
             assert campaign.process
-            # Or it would have the node write the record, which removes it, too.
+            # Stopped, because otherwise it would have the node write the record, which removes the container too.
             campaign.process.send_signal(signal.SIGSTOP)
             (run,) = campaign.running()
             os.kill(run.owner_pid, signal.SIGKILL)
@@ -147,7 +147,7 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """Freeze a process: in version 1 of control groups it then does not die by KILL, as one in state D does not."""
+    """Freeze a process: in control groups of version 1, SIGKILL then does not end it, as with a process in state D."""
     group = FREEZER / f"matrix-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -167,7 +167,7 @@ def frozen(pid: int) -> Iterator[None]:
 def test_a_process_that_cannot_be_killed_drains_its_node_and_is_named_by_the_record(
     slurm: Cluster, place: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    # Asked for only so that this is skipped where Slurm is missing.
+    # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     lines = f"{installed(place)}\nUnkillableStepTimeout=5"
     with cluster(tmp_path_factory.mktemp("unkillable"), 2, kill_wait=5, more=lines) as hooked:
