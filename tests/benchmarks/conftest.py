@@ -9,7 +9,7 @@ sys.path[:0] = [str(CHECKOUT)]
 
 @pytest.fixture(scope="session")
 def arrays(tmp_path_factory):
-    """Prepared arrays for trainings of 4 steps, of 26 sessions."""
+    """Prepare arrays of 26 sessions for trainings of 4 steps, and return their file."""
     from benchmarks.gpu_evidence.prepare import prepare  # noqa: PLC0415
 
     path = tmp_path_factory.mktemp("gpu-evidence") / "arrays.npz"

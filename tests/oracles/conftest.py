@@ -1,4 +1,4 @@
-"""AMD's own programs and libraries, run on simulated hosts."""
+"""Fixtures for tests with AMD's own programs and libraries, run on simulated hosts."""
 
 import os
 from pathlib import Path
@@ -39,13 +39,13 @@ def jax() -> Path:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> SimulatedHost:
-    """A host without a GPU."""
+    """Return a host without a GPU."""
     return without_gpu(SimulatedHost(tmp_path / "host"))
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> SimulatedHost:
-    """A host with two RX 7900 XT."""
+    """Return a host with two RX 7900 XT."""
     return dual_7900xt(tmp_path / "host")
 
 

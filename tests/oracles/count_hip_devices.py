@@ -1,4 +1,4 @@
-"""Counts devices through AMD's HIP library, and prints what it answers, as any program built with HIP does."""
+"""Count devices through AMD's HIP library, as any program built with HIP does, and print the answer."""
 
 import ctypes
 import sys

@@ -1,11 +1,11 @@
-"""Prints what AMD's runtime reads of the links between the nodes of a host, a line of JSON for each."""
+"""Print the links between a host's nodes as AMD's runtime reads them, a line of JSON for each."""
 
 import ctypes
 import json
 import sys
 from pathlib import Path
 
-# Of hsa.h and hsa_ext_amd.h.
+# Constants of hsa.h and hsa_ext_amd.h.
 AGENT_NODE = 16
 POOL_HOPS, POOL_LINK = 1, 2
 NUMBERS = ("min_latency", "max_latency", "min_bandwidth", "max_bandwidth")
@@ -33,7 +33,7 @@ hsa.hsa_amd_agent_memory_pool_get_info.argtypes = handle, handle, ctypes.c_int, 
 
 
 def collect(iterate: object, *first: int) -> list[int]:
-    """Return the handles that a function of the runtime gives one by one."""
+    """Return the handles that a function of the runtime passes to its callback one by one."""
     handles: list[int] = []
 
     def note(one: int, _: object) -> int:

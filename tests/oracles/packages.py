@@ -18,7 +18,7 @@ WHEELS = (f"jax=={JAX}", f"jaxlib=={JAX}", f"jax-rocm7-plugin=={JAX}", f"jax-roc
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 WORDS = 300
-# Its lists and packages stay in its own folder, and it believes that nothing is installed: all that is needed is taken.
+# apt keeps lists and packages in this folder and sees no installed packages, so it fetches all dependencies.
 APT = """Dir::Etc::sourcelist "{place}/sources.list";
 Dir::Etc::sourceparts "{place}/none";
 Dir::State::lists "{place}/lists";
@@ -32,14 +32,14 @@ Acquire::Languages "none";
 
 
 class UnavailableError(Exception):
-    """Packages cannot be had here, with the reason."""
+    """Raised with the reason when packages cannot be fetched here."""
 
 
 def debian_root() -> Path:
-    """Return a folder with Debian's packages unpacked in it, fetched where it is not there yet.
+    """Return a folder with Debian's packages unpacked in it, which are fetched if they are missing.
 
     Raises:
-        UnavailableError: where they cannot be fetched.
+        UnavailableError: if they cannot be fetched.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg") and platform.machine() == "x86_64"):
         raise UnavailableError(
@@ -57,10 +57,10 @@ def debian_root() -> Path:
 
 
 def jax_python() -> Path:
-    """Return the interpreter of an environment with JAX and its plugin for ROCm.
+    """Return the interpreter of an environment with JAX and its plugin for ROCm, which are fetched if missing.
 
     Raises:
-        UnavailableError: where they cannot be fetched.
+        UnavailableError: if they cannot be fetched.
     """
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     place = PLACE / f"jax-{json_hash([version, WHEELS])[:16]}"
@@ -85,7 +85,7 @@ def _fetch(place: Path) -> None:
     for package in sorted((place / "cache/archives").glob("*.deb")):
         _run(["dpkg", "-x", str(package), str(place / "root")])
     for name in ("lib", "lib64"):
-        # As in a system that is set up; the linker is given these paths.
+        # The links that an installed system has; the linker is given paths through them.
         if not (place / "root" / name).exists():
             (place / "root" / name).symlink_to(Path("usr", name))
     shutil.rmtree(place / "cache")
@@ -93,7 +93,7 @@ def _fetch(place: Path) -> None:
 
 
 def _archive() -> str:
-    """Return the archive of Debian that this host takes its own packages from."""
+    """Return the archive of Debian from which this host installs packages."""
     known = _run(["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]).split()
     debian = [uri for uri in known if uri.rstrip("/").endswith("/debian")]
     if not debian or not Path(KEYRING).is_file():

@@ -1,4 +1,4 @@
-"""Runs AMD's programs on a simulated host: with their own libraries, and the driver's paths redirected to it."""
+"""Run AMD's programs on a simulated host, with their own libraries and with the driver's paths redirected to it."""
 
 import os
 import shlex
@@ -13,9 +13,9 @@ from tests.oracles.packages import LIBRARIES
 
 HERE = Path(__file__).parent
 TARGET = ("-target", "x86_64-linux-gnu.2.17")
-# Far more than any of them takes; one that waits for a device that does not exist would wait for ever.
+# Far more than any program takes, in seconds; a program that waits for a missing device would wait for ever.
 SECONDS = 120
-# What hipcc runs.
+# The programs that hipcc runs.
 TOOLS = (
     "clang",
     "clang++",
@@ -27,13 +27,13 @@ TOOLS = (
     "offload-arch",
     "amdgpu-arch",
 )
-# Root may open everything: without its capabilities a mode counts for it, too.
+# Root may open every file; without its capabilities, root is bound by file modes too.
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Debian's packages, unpacked, and the compiled libraries that stand between them and the kernel."""
+    """Debian's packages, unpacked, and the compiled libraries that are loaded between the programs and the kernel."""
 
     root: Path
     redirect: Path
@@ -41,19 +41,19 @@ class Programs:
     tools: Path
 
     def rocminfo(self, host: Path, *, driver_answers: bool = False) -> str:
-        """Return what rocminfo prints of a host."""
+        """Return what rocminfo prints on a host."""
         return self._run(host, [self.root / "usr/bin/rocminfo"], self.kfd if driver_answers else None)
 
     def amd_smi(self, host: Path, command: str) -> str:
-        """Return what a command of amd-smi prints of a host."""
+        """Return what a command of amd-smi prints on a host."""
         return self._run(host, [*self._python, self.root / "usr/libexec/amdsmi_cli/amdsmi_cli.py", command])
 
     def links(self, host: Path) -> str:
-        """Return what AMD's runtime reads of the links between the nodes of a host."""
+        """Return the links between the nodes of a host as AMD's runtime reads them."""
         return self._run(host, [*self._python, HERE / "links.py"], self.kfd)
 
     def hip_devices(self, host: Path) -> str:
-        """Return what HIP answers to a program that counts the devices of a host."""
+        """Return HIP's answer to a program that counts the devices of a host."""
         return self._run(host, [*self._python, HERE / "count_hip_devices.py"])
 
     def hipcc(self, host: Path, *words: str | Path) -> str:
@@ -61,7 +61,7 @@ class Programs:
         llvm, usr = self._llvm, self.root / "usr"
         (clang,) = (llvm / "lib/clang").iterdir()
         gcc = max((usr / "lib/gcc/x86_64-linux-gnu").iterdir(), key=lambda place: int(place.name))
-        # That it runs its own parts by the names here, of which it finds the others.
+        # With -no-canonical-prefixes, clang starts its parts through the scripts in `tools`, where its own script is.
         places: list[str | Path] = [
             "-no-canonical-prefixes",
             "-resource-dir",
@@ -82,16 +82,16 @@ class Programs:
         return _output(host, command, variables | {"HIP_DEVICE_LIB_PATH": str(clang / "amdgcn/bitcode")})
 
     def run_compiled(self, host: Path, program: Path) -> str:
-        """Return what a program prints that was compiled for a host."""
+        """Return the output of a program that was compiled for a host."""
         return self._run(host, [program])
 
     def jax_devices(self, host: Path, python: Path, platforms: str = "") -> str:
-        """Return what JAX prints that is asked for its devices on a host."""
+        """Return what JAX prints when it is asked for its devices on a host."""
         variables = {"LD_PRELOAD": str(self.redirect), "JAX_PLATFORMS": platforms}
         return _output(host, [python, "-c", "import jax; print(jax.devices())"], variables)
 
     def wrap_tools(self) -> None:
-        """Write a script for each part of LLVM, which starts it with its own libraries."""
+        """Write a script for each program of LLVM that starts it with its own libraries."""
         self.tools.mkdir()
         for name in TOOLS:
             script, tool = self.tools / name, self._llvm / "bin" / name
@@ -104,7 +104,7 @@ class Programs:
         return max((self.root / "usr/lib").glob("llvm-*"))
 
     def _loader(self, *preloaded: Path, argv0: Path | None = None) -> list[str | Path]:
-        """Return what starts a program with the libraries of the root."""
+        """Return the words that start a program with the libraries of the root folder."""
         libraries = self.root / LIBRARIES
         words: list[str | Path] = [libraries / "ld-linux-x86-64.so.2"]
         words += ["--preload", ":".join(map(str, preloaded))] if preloaded else []
@@ -122,7 +122,7 @@ class Programs:
 
 
 def made(root: Path, place: Path) -> Programs:
-    """Compile what stands between the programs of a root and the kernel, into a folder; return the programs."""
+    """Compile the libraries that redirect the programs of a root into a folder, and return the programs."""
     programs = Programs(root, place / "redirect.so", place / "kfd.so", place / "llvm")
     programs.wrap_tools()
     compiler = shutil.which("cc")
@@ -136,7 +136,7 @@ def made(root: Path, place: Path) -> Programs:
 
 def _compile(compiler: Sequence[str], programs: Programs) -> None:
     headers = programs.root / "usr/include"
-    # KFD's header includes the one of DRM by the name that the kernel gives its folder.
+    # KFD's header includes DRM's header through the folder name that the kernel uses.
     (programs.redirect.parent / "drm").symlink_to(headers / "libdrm")
     system = [f"-isystem{place}" for place in (programs.redirect.parent, headers, headers / "x86_64-linux-gnu")]
     for library in (programs.redirect, programs.kfd):

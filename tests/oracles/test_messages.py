@@ -1,4 +1,4 @@
-"""What AMD's own programs say where no GPU can be used, and whether the diagnosis and the doctor explain it."""
+"""Tests that the diagnosis and the doctor explain what AMD's own programs print where no GPU can be used."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ Situation = Callable[[SimulatedHost], None]
 
 
 def explained(printed: str) -> str:
-    """Return the class of the explanation of what a program printed, which has to be sure and to have a remedy."""
+    """Return the class that explains what a program printed; the explanation must be certain and have a remedy."""
     found = explain_log(printed.splitlines(), "log")
     assert found.rule, printed
     assert found.remedy, found
@@ -25,7 +25,7 @@ def explained(printed: str) -> str:
 
 
 def checks_with_problems(matrix: Matrix, host: SimulatedHost) -> set[str]:
-    """Return the checks of the doctor that found a problem, each with a command that fixes it."""
+    """Return the doctor's checks that found a problem; each must have a command that fixes it."""
     found = [finding for finding in examine(read_machine(matrix, host.root)) if finding.level == "problem"]
     assert all(finding.fix for finding in found)
     return {finding.check for finding in found}
@@ -55,7 +55,7 @@ def no_right(host: SimulatedHost) -> None:
 
 
 def silent(host: SimulatedHost) -> None:
-    """The device node is there and may be opened: behind it is /dev/null, which answers no request."""
+    """Make the device node exist and open, but answer no request: behind it is /dev/null."""
 
 
 def a_plain_file(host: SimulatedHost) -> None:

@@ -1,4 +1,4 @@
-"""A simulated host as AMD's libhsakmt reads it, through rocminfo, beside what the harness reads of it."""
+"""Tests that AMD's libhsakmt, through rocminfo, reads a simulated host as the harness reads it."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from harness.matrix.cells import Matrix
 from tests.oracles.programs import Programs
 
 NODES = TOPOLOGY / "nodes"
-# HSA_AMD_LINK_INFO_TYPE_PCIE of hsa_ext_amd.h; KFD has another number for it.
+# HSA_AMD_LINK_INFO_TYPE_PCIE of hsa_ext_amd.h; KFD uses another number for PCI Express.
 PCI_EXPRESS_OF_HSA = 2
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A processor or a GPU as rocminfo prints it: the first line of each name, and the sizes of its pools of memory."""
+    """A processor or GPU as rocminfo prints it: the first line of each name, and the sizes of its memory pools."""
 
     lines: dict[str, str]
     pools_kib: tuple[int, ...]
@@ -142,7 +142,7 @@ def test_amds_library_reads_the_links_that_are_written(programs: Programs, host:
         for name in ("min_latency", "max_latency", "min_bandwidth", "max_bandwidth"):
             assert link[name] == int(ours[name]), name
         assert (link["kind"], link["distance"]) == (PCI_EXPRESS_OF_HSA, int(ours["weight"]))
-    # One GPU reaches the other by way of the processor.
+    # The two GPUs have no direct link: they reach each other through the processor.
     assert theirs == {(1, 2): [], (2, 1): []}
 
 

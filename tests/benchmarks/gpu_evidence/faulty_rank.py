@@ -1,4 +1,4 @@
-"""A rank of the row two-processes whose gradients are means where they should be sums."""
+"""A rank of the row `two-processes` with a fault: its gradients are means instead of sums."""
 
 from benchmarks.gpu_evidence.checks import ranks
 from vpoc.training.strategies.distributed import Collective

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu_evidence`, as it is typed."""
+"""Tests of the command line of `python -m benchmarks.gpu_evidence`."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rows_of(folder):
 
 @pytest.mark.long
 def test_rows_are_run_written_and_shown(arrays, tmp_path):
-    """Short form: a row of each sort, in an interpreter without what only the app needs."""
+    """A short form: one row of each kind, in an interpreter that lacks the packages that only the app needs."""
     (tmp_path / "sitecustomize.py").write_text(BLOCKED)
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONWARNINGS": "error"}
     chosen = ("environment", "profile-chunked", "train-mlp-float32-resident", "probe-peer-copy", "device-assert")
@@ -66,7 +66,7 @@ def test_rows_are_run_written_and_shown(arrays, tmp_path):
 
 @pytest.mark.long
 def test_every_row_on_a_cpu(tmp_path):
-    """In full: nothing differs, and only what needs a GPU is left out."""
+    """In the full form no row differs, and only rows that need a GPU are left out."""
     subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu_evidence.prepare", tmp_path / "arrays.npz"],
         cwd=CHECKOUT,
@@ -78,7 +78,7 @@ def test_every_row_on_a_cpu(tmp_path):
     _, rows = rows_of(output)
     assert {name: row["detail"] for name, row in rows.items() if row["verdict"] == "differs"} == {}
     assert status == 0, err
-    # A speed that is measured beside other tests says nothing.
+    # A speed that is measured while other tests run says nothing.
     left_out = {name for name, row in rows.items() if row["verdict"] == "not-applicable"}
     assert left_out - {"probe-compile"} == NEEDS_GPU
 

@@ -9,7 +9,7 @@ from vpoc.gpu_memory.amdgpu import Card, Owner
 
 @pytest.fixture
 def card(tmp_path, monkeypatch):
-    """A card of amdgpu with a connector, and who holds memory of it."""
+    """Return the status file of a connector of an amdgpu card, of which this process holds memory."""
     folder = tmp_path / "device"
     status = folder / "drm/card0/card0-DP-1/status"
     status.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Each row that a CPU can run differs when a fault is planted in the code that it judges."""
+"""Tests that each row that a CPU can run differs when a fault is planted in the code that the row judges."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 
 
 def wrong(owner, name, spoil):
-    """Plants a fault: what `name` of `owner` returns goes through `spoil`."""
+    """Return a function that plants a fault: what `name` of `owner` returns goes through `spoil`."""
 
     def plant(monkeypatch):
         right = getattr(owner, name)
@@ -49,7 +49,7 @@ def replaced(owner, name, fault):
 
 
 def on_the_device(name, spoil):
-    """The function of torch is wrong where it is given a device, and right where numbers are made to compare with."""
+    """Return a function that plants a fault in torch only where a device is named, not where references are computed."""
 
     def plant(monkeypatch):
         right = getattr(torch, name)
@@ -73,7 +73,7 @@ def slightly_more(value):
 
 
 def but_the_exact(spoil):
-    """Leaves alone the integers and the float64 that answers are compared with."""
+    """Return `spoil` without effect on integers and float64, because the answers are compared with those."""
     return lambda found: found if found.dtype in (torch.float64, torch.int64) else spoil(found)
 
 
@@ -214,13 +214,13 @@ FAULTS = {
     "matrix-run-quick": interpreter_that_cannot_train,
     "matrix-run-standard": interpreter_that_cannot_train,
 }
-"""The fault that is planted for each row."""
+"""The fault to plant for each row."""
 SHORT = ("environment", "profile-chunked", "train-mlp-float32-plain", "resume-plain", "ddp", "checkpoint")
-"""Rows that are shown to differ on each change; the others before a release."""
+"""Rows that are tested on each change; the other rows are tested before a release."""
 
 
 def row(name, site, arrays):
-    """What a row finds, in this process."""
+    """Run a row in this process and return what it finds."""
     found = row_named(name)
     if found.probe:
         module, _, function = found.probe.function.partition(":")
@@ -255,6 +255,6 @@ def test_a_planted_fault_is_seen(name, site, arrays, monkeypatch, tmp_path):
         pytest.skip(f"torch {torch.__version__} has no fully_shard")
     plant = FAULTS[name]
     plant(monkeypatch, tmp_path) if plant is interpreter_that_cannot_train else plant(monkeypatch)
-    # What the row's process would end with: its own finding, or an error of the code that it calls.
+    # The row's process would end with its own finding, or with an error of the code that it calls.
     with pytest.raises((WrongResultError, RuntimeError, UserError)):
         row(name, site, arrays)

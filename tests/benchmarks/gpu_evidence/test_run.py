@@ -13,7 +13,7 @@ def setting(folder, device="cuda", until=1e9):
 
 
 def ends(monkeypatch, outcome, *, killable=True):
-    """Every row ends so, after all the time that it was given."""
+    """Make every row end with this outcome after all the time that it was given; return the list of these times."""
     given = []
 
     def run_check(check, _device, scale, _interrupted):
