@@ -45,7 +45,7 @@ def test_columns_are_left_out_by_rank_and_that_is_said() -> None:
 def test_what_is_piped_or_asked_for_is_whole_in_a_line() -> None:
     for said in (printed(80, terminal=False), printed(80, wide=True)):
         assert len(said.splitlines()) == 2
-        # No heading is filled with blanks up to the end of what stands below it.
+        # The last heading is not padded with blanks to the width of its column.
         assert said.splitlines()[0].endswith("why")
         for text in (LONG, "[b]h", "gfx1100-ddp-2, docker", TEXT):
             assert text in said

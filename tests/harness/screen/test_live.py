@@ -1,4 +1,4 @@
-"""The live view of a campaign, on recorded terminals of several sizes."""
+"""Tests of the live view of a campaign, on recorded terminals of several sizes."""
 
 import io
 import re
@@ -96,7 +96,7 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "[3/12] cpu-plain" in text
     # 30 steps took 30 s, and 90 are left.
     assert "step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left" in text
-    # A line of a phase that has none does not hide the last loss.
+    # A line of progress without a loss does not hide the last loss.
     validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
     assert "validate 0/9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
     assert "left" not in " ".join(shown(Scene(NOW, currents=(a_run().advanced(a_line(done=120)),))))
@@ -115,7 +115,7 @@ def test_the_bar_leaves_the_words_on_one_line(width: int, has_bar: bool) -> None
 
 def test_the_bar_does_not_jump_where_a_training_is_validated() -> None:
     def bar(current: Current) -> str:
-        # How far it is, its colours say.
+        # Keep the colours, because they show how far the bar is.
         console = Console(file=io.StringIO(), width=200, force_terminal=True)
         console.print(LiveView(Scene(NOW, currents=(current,)), NOW))
         drawn, found, _ = console.file.getvalue().partition(f"{current.last.phase} " if current.last else "")  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ def test_the_bar_does_not_jump_where_a_training_is_validated() -> None:
     for line in (a_line(phase="validate", done=8, total=9), a_line(phase="checkpoint")):
         assert bar(stepping.advanced(line)) == bar(stepping)
     assert bar(stepping.advanced(a_line(done=60))) != bar(stepping)
-    # One that has no steps yet shows its own phase.
+    # A run that has no steps yet shows the progress of its own phase.
     reading, read = (Current("c", NOW, "c").advanced(a_line(phase="data", done=done, total=9)) for done in (0, 8))
     assert bar(reading) != bar(read)
 
@@ -210,7 +210,7 @@ def printed(console: Console) -> str:
 def campaign(
     console: Console, matrix: Matrix, record: Record, verdicts: Callable[[], Sequence[Verdict]] = tuple
 ) -> CampaignDisplay:
-    """One run of two, with a stall of 61 s in it."""
+    """Show the first of two runs, which stalls for about a minute; return the display."""
     cell = matrix.cells["cpu-plain"]
     with CampaignDisplay(console, [cell, matrix.cells["cpu-no-sdma"]], verdicts) as display:
         display.preparing(cell.stack)
@@ -228,7 +228,7 @@ def campaign(
 
 
 def wait_for(console: Console, text: str) -> None:
-    """Wait until something is shown, which a terminal does twice a second."""
+    """Wait until the console shows a text; a terminal is redrawn twice a second."""
     until = time.monotonic() + 30
     while text not in printed(console) and time.monotonic() < until:
         time.sleep(0.05)
@@ -241,7 +241,7 @@ def test_without_a_terminal_there_are_only_lines(matrix: Matrix, make_record: Ca
         raise AssertionError("nothing shows them")
 
     campaign(console, matrix, make_record(detail="all is right"), never)
-    # After the time.
+    # Each line begins with the time, which is cut off here.
     assert [line.partition(" ")[2] for line in printed(console).splitlines()] == [
         "[1/2] cpu-plain (run 2): no progress for 61 s in phase step (limit 180 s)",
         "[1/2] cpu-plain (run 2): completed in 5.0 s, cpu (a CPU) x1: all is right",
@@ -281,11 +281,11 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
         assert "2 runs, " not in printed(console)
         display.started(PlannedRun(cell, 2), 2, 25)
         wait_for(console, "1 of 25 runs")
-    # It took an hour, and 24 are left.
+    # The first run took an hour, and 24 runs are left.
     assert re.search(r"1 of 25 runs, \d s so far, about 24.0 h left", printed(console))
     with CampaignDisplay(told := console_of(terminal=True)) as display:
         display.finished(make_record())
-        # Two go side by side: what carries the runs out knows that.
+        # Two runs go side by side, which only the caller knows.
         display.time_left(12 * 3600.0)
         display.started(PlannedRun(cell, 2), 2, 25)
         wait_for(told, "about 12.0 h left")
@@ -316,7 +316,7 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
     assert noted == ["", "preparing cpu", "fetching torch", "checking bars.csv", ""]
     assert printed(console).count(" fetching torch\n") == 1
     assert " fetching torch: 20 of 300 MB: 22 min so far" in printed(console)
-    # Each time that its length has doubled.
+    # The step is shown again each time that its duration has doubled.
     assert printed(console).count(" so far") < 12
     assert "checking" not in printed(console)
 

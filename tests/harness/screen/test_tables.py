@@ -30,13 +30,13 @@ def rows(make_record: Callable[..., Record]) -> list[Row]:
 
 
 def shown(table: Table, row: int = 0) -> dict[str, str]:
-    """What stands below each heading; of a colour, with rich's markup."""
+    """Return the text below each heading, with rich's markup if it is coloured."""
     below = {str(column.header): list(column.cells)[row] for column in table.columns}
     return {header: cell.markup if isinstance(cell, Text) else str(cell) for header, cell in below.items()}
 
 
 def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> None:
-    """All numbers differ: one is not taken for another."""
+    """All numbers differ, so that none can be taken for another."""
     passed, failed, ended = rows
     passes = [passed._replace(run_id=f"p{n}", boot_id=f"boot {n % 3}") for n in range(5)]
     failures = [failed._replace(run_id=f"f{n}", boot_id="boot 0") for n in range(2)]
@@ -102,7 +102,7 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
 
 
 def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: list[Row]) -> None:
-    """A new column is named in the tuple beside the table, at its place, or nothing keeps the table in 80 columns."""
+    """Name a new column in the tuple beside its table; otherwise the table no longer fits into 80 columns."""
     (verdict,) = judge(rows, {}, Verdicts())
     always = {
         tables.OF_VERDICTS: (tables.verdicts_table([verdict]), {"cell", "verdict", "passed"}),
@@ -123,7 +123,7 @@ def in_80_columns(table: Table, leave_out: Sequence[str], text: str) -> tuple[st
 
 
 def test_what_a_terminal_of_80_columns_shows(rows: list[Row]) -> None:
-    """A column that is new shows in one of these lines: where it pushes out another, it is too wide or too high up."""
+    """A new column shows in one of these lines; if it pushes out another one, it is too wide or too high up."""
     (verdict,) = judge(rows, {}, Verdicts())
     here = replace(verdict, cell="cpu-plain", scope="cpu")
     long = replace(verdict, cell="rocm10.0.0-torch2.13.0-notes-stable", scope="gfx1100-ddp-2", executor="docker")
@@ -160,7 +160,7 @@ def test_a_plan_names_its_data(matrix: Matrix) -> None:
 
 
 def test_a_row_has_a_cell_for_every_column() -> None:
-    """A column that is added to the head alone, or to the rows alone, would shift what stands below it."""
+    """A column that is added only to the head or only to the rows would shift the values below the headings."""
     made = tables._table("cell", "verdict")
     made.add_row("cpu-plain", "good")
     for cells in (("cpu-plain",), ("cpu-plain", "good", "new")):
@@ -169,6 +169,6 @@ def test_a_row_has_a_cell_for_every_column() -> None:
 
 
 def test_a_workload_whose_name_has_a_megabyte_is_cut(rows: list[Row]) -> None:
-    """The others would be as wide: two hundred runs took six gigabytes."""
+    """All other rows would be padded to that width: two hundred runs took six gigabytes."""
     long = rows[0]._replace(workload="w" * 1_000_000)
     assert len(shown(tables.runs_table([long], count_runs([long])))["workload"]) == tables.LONGEST_CELL

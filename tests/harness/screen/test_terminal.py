@@ -48,7 +48,7 @@ def test_only_rich_itself_gives_commands_to_the_terminal(*, terminal: bool) -> N
 
 @pytest.mark.slow
 def test_there_is_no_other_way_to_the_terminal() -> None:
-    """Of the commands; what runs in the environment of a cell prints to the harness."""
+    """This is about the commands; a program in the environment of a cell prints to the harness."""
     others = [
         f"{file.relative_to(HARNESS)}:{call.lineno}"
         for file in sorted(HARNESS.rglob("*.py"))

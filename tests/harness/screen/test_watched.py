@@ -1,4 +1,4 @@
-"""The view of the runs of another process, from the files of a results folder alone."""
+"""Tests of the view of another process's runs, from the files of a results folder alone."""
 
 import fcntl
 import json
@@ -48,7 +48,7 @@ def mine(host: HostFacts) -> dict[str, object]:
 
 
 def tell(results: Results, run_id: str, *ends: str) -> None:
-    """Three lines of rank 0 and one of rank 1, the last of which is not yet whole."""
+    """Write three lines of progress for rank 0 and one for rank 1; a fourth line of rank 0 is not whole yet."""
     folder, now = results.run_folder(run_id) / "work", time.time()
     lines = [a_line(done=done, wall=now - 40 + 10 * at).model_dump_json() for at, done in enumerate((10, 20, 30))]
     (folder / "progress-0.jsonl").write_text("\n".join(lines) + "\n" + '{"schema": 2, "wal')
@@ -95,7 +95,7 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     assert 19 < current.stall.seconds < 300
     [square] = scene.squares
     assert (square.cell, square.passes, square.runs, square.tier) == ("cpu-plain", 1, 1, "seen")
-    # Steps that go on beside it are not taken for it.
+    # The progress of a step beside the run is not taken for that of the run.
     beside = replace(scene, currents=(Current("a step", time.time()), *scene.currents))
     [run] = describe(look, beside, time.time())["runs"]
     assert (run["run"], run["done"]) == ("now", 30)
@@ -198,7 +198,7 @@ def test_a_campaign_is_seen_while_a_process_holds_it_and_its_lock_is_left_alone(
     assert scene.ends is not None
     assert json.loads(json.dumps(described))["campaigns"][0]["runs"] == 4
     assert not seen.look().goes_on
-    # Hundreds of repeats of every cell.
+    # The runs of a campaign may be hundreds of repeats of every cell.
     file.write_text(json.dumps({"started": 0, "runs": [{"cell": "cpu-plain", "repeat": n} for n in range(22_000)]}))
     assert [one.runs for one in held_campaigns(results, {file.stat().st_ino})] == [22_000]
 
@@ -227,7 +227,7 @@ def test_the_grid_shows_runs_of_the_same_work_on_the_same_data(
     seen, file = Watched(results, matrix), campaign(results)
     with file.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        # While it is being prepared nothing runs.
+        # The campaign is still being prepared, so no run of it is under way.
         assert [one.tier for one in seen.scene(seen.look(), time.time()).squares] == ["untested", "untested"]
         results.begin(make_intent("now", family="f", campaign="c1", **mine))
         assert [one.tier for one in seen.scene(seen.look(), time.time()).squares] == ["untested", "untested"]
