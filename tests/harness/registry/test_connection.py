@@ -27,7 +27,7 @@ Keep = Callable[[dict[str, Any]], None]
 
 @pytest.fixture
 def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
-    """Writes what the docker command keeps; other places for credentials hold wrong ones."""
+    """Return a function that writes the docker command's configuration; other credentials on this host are wrong."""
     folder = tmp_path / "docker"
     folder.mkdir()
     monkeypatch.setenv("DOCKER_CONFIG", str(folder))
@@ -45,7 +45,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
 
 @pytest.fixture(params=["basic", "bearer"])
 def closed(request: pytest.FixtureRequest, keep: Keep) -> Iterator[FakeRegistry]:
-    """A registry that asks who writes to it."""
+    """Serve a registry that asks for credentials before it is written to."""
     keep({})
     fake = FakeRegistry(asks=request.param)
     with fake.serving():
@@ -53,7 +53,7 @@ def closed(request: pytest.FixtureRequest, keep: Keep) -> Iterator[FakeRegistry]
 
 
 def store(registry: FakeRegistry) -> bytes:
-    """Write something, read it back, and write again."""
+    """Write two tags, and return the content of the second as it is read back."""
     repository = Repository(f"{registry.host}/vpoc")
     for tag in ("one", "two"):
         assert repository.manifest(tag) is None
@@ -118,17 +118,17 @@ def test_who_is_redirected_to_gets_no_credentials_at_all(keep: Keep, monkeypatch
 
 
 def test_no_other_service_without_encryption_is_asked_as_a_registry_wants_it(keep: Keep) -> None:
-    """It may be meant for this host alone, as what listens on loopback is."""
+    """A service without encryption may be meant for this host alone, such as one that listens on loopback."""
     keep({})
     service = FakeRegistry()
     with service.serving() as elsewhere, FakeRegistry().serving() as host:
         port = elsewhere.rpartition(":")[2]
-        # The last two are another host for who asks than for who takes a URL apart by its first or last sign.
+        # In the last two, the HTTP client takes another part of the URL for the host than a simple parser does.
         for name in (elsewhere, f"localhost:{port}", f"{elsewhere}\\@{host}", f"{host}@{elsewhere}"):
             head = f"HTTP/1.1 307 Moved\r\nLocation: http://{name}/x\r\nContent-Length: 0\r\n\r\n".encode()
             with answering(b"", head=head) as moved, pytest.raises(UserError, match=rf"registry {moved} redirects to "):
                 Connection(moved).ask("GET", "")
-            # The place of an upload.
+            # A registry also names the address of an upload.
             with pytest.raises(UserError, match=rf"registry {host} redirects to "):
                 Connection(host).ask("PUT", f"http://{name}/x", data=b"x")
         with pytest.raises(UserError, match="without encryption; nothing was sent"):
@@ -198,7 +198,7 @@ FOUND = b"HTTP/1.1 302 Found\r\nLocation: /v2/x\r\n"
 def answering(
     content: bytes, pieces: int = 1, pause: float = 0.0, length: int | None = None, head: bytes | None = None
 ) -> Iterator[str]:
-    """A registry that answers one request with some bytes, again and again; yields host and port."""
+    """Answer one request with `content`, sent `pieces` times; yield host and port."""
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (length or len(content) * pieces)
 
     def serve() -> None:
@@ -232,7 +232,7 @@ def test_an_answer_is_as_long_and_as_slow_as_answers_are(keep: Keep, monkeypatch
     with answering(b"x", length=2) as host, pytest.raises(UserError, match=f"registry {host} does not answer"):
         Connection(host).ask("GET", "")
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
-    # What is slow: the answer itself, the first line of it, its head, what comes before it, what comes with a redirect.
+    # Slow are, in turn: the body, the first line, the head, the interim answers before it, and the body of a redirect.
     for head in (None, b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n" * 9, FOUND + b"\r\n"):
         with answering(b"x", 60, 0.02, head=head) as host, pytest.raises(UserError, match="takes more than 0 s"):
             Connection(host).ask("GET", "")
@@ -245,7 +245,7 @@ def test_all_answers_together_take_as_long_as_answers_do(keep: Keep, monkeypatch
         asking = Connection(host)
         assert asking.ask("GET", "").status_code == 200
         time.sleep(1.0)
-        # Only what was waited for counts.
+        # Only the time spent waiting for answers counts.
         assert asking.ask("GET", "").status_code == 200
         asking._seconds_left = 0.0
         with pytest.raises(UserError, match=f"registry {host} takes more than 1 s for its answers"):

@@ -1,4 +1,4 @@
-"""The commands on images, against a registry in memory and an engine that has what was pulled."""
+"""Tests of the commands on images, on a registry in memory and an engine that has the pulled images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What nodes take images from is looked at before any job: folders and registries, without an engine."""
+"""Tests that the folder or registry from which nodes take images is checked before any job, without an engine."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def image(id_: str) -> Image:
 
 
 def save(folder: Path) -> SavedImage:
-    """What `matrix save` leaves of an image with one layer."""
+    """Write what `matrix save` leaves of an image with one layer; return the saved image."""
     place = ImageFolder(folder)
     place.make()
     config = json.dumps(
@@ -65,7 +65,7 @@ def test_an_image_is_found_and_read_in_a_folder_of_matrix_save_by_either_id(tmp_
             UserError, match=rf"that is here is not there; `matrix save {CELL} {folder}` puts it there$"
         ):
             _in_source(str(folder), matrix.cells[CELL], image(IDS["classic"]))
-    # Nothing of what was changed is given away.
+    # No part of a changed image is sent to a node.
     (tmp_path / "blobs/sha256" / str(saved.layers[0]["digest"])[7:]).write_bytes(b"A layer")
     with pytest.raises(UserError, match="was changed or is damaged"):
         next(saved_archive(tmp_path, saved.ids))
@@ -101,7 +101,7 @@ def test_a_node_loads_an_image_from_a_folder_whatever_its_engine_calls_it(tmp_pa
 def test_of_a_registry_that_does_not_answer_only_what_was_not_pushed_is_asked(
     digest: str | None, known: bool, matrix: Matrix
 ) -> None:
-    """What has the image's own id for a digest was perhaps never pushed: so engines with containerd's store name it."""
+    """An engine with containerd's store names its own id as the digest of an image that may never have been pushed."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{nobody.getsockname()[1]}/me"

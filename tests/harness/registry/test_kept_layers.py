@@ -22,7 +22,7 @@ NAME = DIGEST.removeprefix("sha256:")
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    """A registry that sends everything from the beginning."""
+    """Serve a registry that sends every blob from its beginning."""
     fake = FakeRegistry(blobs={DIGEST: CONTENT})
     with fake.serving():
         yield fake
@@ -117,7 +117,7 @@ def test_a_stop_while_the_registry_is_asked_changes_nothing(registry: FakeRegist
         patch.setattr(FakeRegistry, "blob", stopping)
         with pytest.raises(UserError, match="the pull was stopped"):
             layers.fetch(DIGEST, len(CONTENT))
-    # Another process may be writing there.
+    # Another process may be writing that file.
     assert partial.read_bytes() == CONTENT[:1000]
 
 

@@ -52,7 +52,7 @@ def test_what_refers_to_an_image_is_found_by_its_digest(repository: Repository, 
     found = repository.referrers(image.digest, KIND)
     assert [repository.content(artifact) for artifact in found] == [b"first", b"second"]
     assert repository.referrers(other.digest, KIND) == []
-    # The index under a tag is only for registries that do not list referrers themselves.
+    # An index is only kept under a tag for registries that do not list referrers themselves.
     assert (image.digest.replace(":", "-") in registry.manifests) != registry.knows_referrers
 
 

@@ -12,7 +12,7 @@ from tests.harness.fake_registry import FakeRegistry
 
 @pytest.fixture
 def relay() -> Iterator[tuple[Relay, str]]:
-    """A relay that serves, and its name for the engine."""
+    """Serve a relay; yield it with the name under which the engine reaches it."""
     fake = FakeRegistry(blobs={})
     with fake.serving():
         made = Relay(f"{fake.host}/vpoc", "pulling", lambda _: None)
@@ -21,7 +21,7 @@ def relay() -> Iterator[tuple[Relay, str]]:
 
 
 def answer(here: str, path: str) -> bytes:
-    """Return the first line of the answer to a request for a path, as it stands."""
+    """Return the first line of the answer to a request for `path`, which is sent without normalising it."""
     place = urlsplit(f"http://{here}")
     with socket.create_connection((place.hostname, place.port), 10) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())

@@ -7,14 +7,14 @@ from harness.registry.retries import with_retries
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that would have been waited."""
+    """Return the list of the pauses that would have been made, in seconds."""
     waited: list[float] = []
     monkeypatch.setattr("harness.registry.retries.time.sleep", waited.append)
     return waited
 
 
 class Line:
-    """Each attempt has its number of what has come through; then it is cut, unless it is the last."""
+    """A connection whose attempts are scripted: `come` is what has come through by each, and all but the last fail."""
 
     def __init__(self, *come: int, problem: UserError | None = None) -> None:
         self.come, self.attempts, self.problem = come, 0, problem or NoAnswerError("registry x does not answer: EOF")
@@ -32,7 +32,7 @@ class Line:
 def test_what_is_cut_is_tried_again_after_longer_and_longer_pauses(waited: list[float]) -> None:
     line, said = Line(1, 1, 1, 2, 2, 2), list[str]()
     assert with_retries(line.attempt, line.come_through, said.append) == "done"
-    # The fourth attempt brought something.
+    # The fourth attempt brought something, so the pauses begin again.
     assert waited == [1, 2, 4, 1, 2]
     assert said[0] == "registry x does not answer: EOF; trying again in 1 s"
 

@@ -1,4 +1,4 @@
-"""Statements are signed, verified and bound to their image; keys are the user's alone."""
+"""Tests that statements are signed, verified and bound to their image, and that keys are the user's alone."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""A bill of materials lists what is installed, is the same each time, and is compared with the lock."""
+"""Tests that a bill of materials lists what is installed, is the same each time, and is compared with the lock."""
 
 import tarfile
 from io import BytesIO
@@ -37,7 +37,7 @@ TORCH = "opt/venv/lib/python3.11/site-packages/torch-2.dist-info/METADATA"
 
 
 def read(*files: tuple[str, bytes]) -> Contents:
-    """What is found in an image of these files."""
+    """Return what is found in an image that holds these files."""
     made = BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
         for name, content in files:
@@ -139,7 +139,7 @@ def test_what_this_key_signed_of_an_image_is_not_read_again(
             repository = Repository(f"{host}/{name}/vpoc")
             pushed = repository.artifact("image", b"layer", {}, None)
             repository.put_manifest("cpu-plain", pushed)
-            # In the stead of its configuration is nothing: an engine calls it by that.
+            # The artifact has the empty configuration, so an engine would name the image by the digest of that.
             words = (repository.name, pushed.digest, lambda _: None)
             attest_image(engine, matrix.cells["cpu-plain"], Image(digest_of(EMPTY), {}, (), 1), *words)
         assert read == [digest_of(EMPTY)]

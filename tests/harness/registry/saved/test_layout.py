@@ -1,4 +1,4 @@
-"""A folder of images without an engine: what no save writes is refused."""
+"""Tests of a folder of saved images, without an engine: contents that no save writes are refused."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ def put_image(
     change_manifest: Callable[[Document], object] = nothing,
     change_configuration: Callable[[Document], object] = nothing,
 ) -> SavedImage:
-    """An image of a layer of its own, with a signed statement; its documents perhaps as no save writes them."""
+    """Put an image with a layer of its own and a signed statement; `change_*` may alter its documents."""
     plain = PLAIN + name.encode()
     configuration: Document = {
         "config": {"Labels": {f"{PREFIX}.cell": name}},
@@ -54,7 +54,7 @@ def put_image(
 
 @pytest.fixture
 def place(tmp_path: Path) -> ImageFolder:
-    """A folder with two images."""
+    """Return a folder with two images."""
     place = ImageFolder(tmp_path / "images")
     place.make()
     place.write_index([put_image(place, name) for name in NAMES])

@@ -1,4 +1,4 @@
-"""What a save takes for a layer, without an engine."""
+"""Tests of which contents a save takes for a layer, without an engine."""
 
 import io
 import tarfile

@@ -1,4 +1,4 @@
-"""Run folders as two hosts would have them."""
+"""Fixtures of run folders such as two hosts have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ ALICE = "/home/alice/matrix/results/runs"
 
 @pytest.fixture
 def other_host(host: HostFacts) -> HostFacts:
-    """Another machine of another kind."""
+    """Return another machine, of another kind of host."""
     return host.model_copy(update={"machine": "o" * 16, "fingerprint": "9" * 16, "kind": "8" * 16, "boot_id": "later"})
 
 
 @pytest.fixture
 def keep_run(make_record: Callable[..., Record]) -> Callable[..., Record]:
-    """Writes a run folder as a run leaves one; keywords as of `make_record`."""
+    """Return a function that writes a run folder as a run leaves one; it takes the keywords of `make_record`."""
 
     def keep(results: Results, run_id: str, outcome: str = "completed", **changes: Any) -> Record:
         place = f"{ALICE}/{run_id}"

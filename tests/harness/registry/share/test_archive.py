@@ -14,7 +14,7 @@ from harness.base.files.storage import tree_hash
 from harness.registry.share import archive
 from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
 
-# Of three thousand members; each header that is kept has a kilobyte.
+# Most memory for unpacking three thousand members, in bytes: keeping each of their headers would take a kilobyte.
 MOST_TRACED = 3_000_000
 
 RUN = f"runs/{'a' * 64}"
@@ -124,7 +124,7 @@ def test_what_is_no_file_of_a_record_is_refused(
 
 
 def test_content_is_copied_and_nothing_else(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what Python 3.11.0 has too: `TarFile.extract` has its filter from 3.11.4 on."""
+    """Python 3.11.0 is supported, too, but the filter of `TarFile.extract` only exists from 3.11.4 on."""
     monkeypatch.setattr(tarfile.TarFile, "extract", lambda *_, **__: pytest.fail("extract"))
     monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *_, **__: pytest.fail("extractall"))
     content = bytes(range(256)) * 9000
@@ -144,9 +144,9 @@ def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
 
 @pytest.mark.slow
 def test_of_many_members_only_names_and_hashes_are_kept(tmp_path: Path, place: Path) -> None:
-    """A million empty ones fit into ten megabytes."""
+    """A million empty members fit into an archive of ten megabytes."""
     file = pack(tmp_path / "x.tar.gz", *(member(f"runs/{number:064x}/log.txt") for number in range(3000)))
-    # In a process of its own: what others left in memory is none of it.
+    # In a process of its own, so that only its own memory is counted.
     code = (
         "import sys, tracemalloc; from pathlib import Path; from harness.registry.share.archive import unpack\n"
         "tracemalloc.start(); list(unpack(*map(Path, sys.argv[1:]))); print(tracemalloc.get_traced_memory()[1])"
@@ -198,7 +198,7 @@ def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch:
 
 
 def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> None:
-    """A member that tarfile reads in one piece: a name, or facts of the next file."""
+    """tarfile reads such a member, a long name or facts about the next file, in one piece."""
     header = tarfile.TarInfo("././@PaxHeader")
     header.type, header.size = tarfile.XHDTYPE, 1 << 30
     with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:

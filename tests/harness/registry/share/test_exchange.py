@@ -1,4 +1,4 @@
-"""Exported here, imported there."""
+"""Tests of exporting records on one host and importing them on another."""
 
 import fcntl
 import hashlib
@@ -47,7 +47,7 @@ def there(tmp_path: Path) -> Results:
 
 
 def contents(results: Results) -> dict[str, str]:
-    """Every run that was imported, by id, with the hash of what it holds; and what is known of GPUs."""
+    """Return the hash of what each imported run holds, by id, and what is known of GPUs, by file."""
     found = {}
     for folder in results.runs.iterdir():
         if (folder / RunFolder.IMPORTED).exists():
@@ -218,7 +218,7 @@ def test_what_was_seen_of_gpus_goes_along_and_makes_none_of_this_host_unhealthy(
 ) -> None:
     keep_run(here, "r1", gpus=(0,))
     append_steps(here, [make_step(good=False)])
-    # The other host has a home of its own.
+    # The other host has a home folder of its own.
     monkeypatch.setenv("XDG_STATE_HOME", str(there.folder.parent / "state"))
     keep_run(there, "r1", host=other_host)
     export_records(here, here.folder / "a.tar.gz", host)
@@ -237,7 +237,7 @@ def test_recovery_leaves_imported_runs_alone(
     export_records(here, tmp_path / "a.tar.gz", host)
     (run_id,) = import_records(there, tmp_path / "a.tar.gz", other_host).runs
     before = contents(there)
-    # Even one that lost its record.
+    # Even an imported run that lost its record is left alone.
     (there.run_folder(run_id) / "record.json").unlink()
     for machine in (host, other_host):
         assert recover(there, machine, lambda _: None, []) == []
@@ -255,7 +255,7 @@ def hostile(file: Path, run: Mapping[str, bytes], health: Mapping[str, bytes] | 
 
 @pytest.fixture
 def exported_files(here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path) -> dict[str, bytes]:
-    """The files of a run as they are in an archive."""
+    """Return the files of a run as they are in an archive."""
     keep_run(here, "r1")
     export_records(here, tmp_path / "good.tar.gz", host)
     with tarfile.open(tmp_path / "good.tar.gz") as packed:
@@ -266,7 +266,7 @@ def exported_files(here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: 
 
 
 def changed(files: Mapping[str, bytes], change: Callable[[dict[str, object]], None]) -> dict[str, bytes]:
-    """The run with another intent, and a record that fits it."""
+    """Return the files with a changed intent, and with a record that fits that intent."""
     intent = json.loads(files["intent.json"])
     change(intent)
     record = {**json.loads(files["record.json"]), "intent": intent}
@@ -424,7 +424,7 @@ def test_an_import_that_somebody_keeps_others_from_is_abandoned(
 
 
 class Killed(BaseException):
-    """As kill -9 ends an import, but for what a process cannot leave behind."""
+    """Ends an import as kill -9 would, except that the process goes on and releases its locks."""
 
 
 def test_an_import_that_was_cut_short_is_completed_by_the_next(
@@ -471,7 +471,7 @@ def test_in_whatever_order_records_are_put_together_they_are_the_same(
     keep_run: KeepRun,
     make_step: MakeStep,
 ) -> None:
-    """Every host exports; some import from one another and export again; two others import all of it."""
+    """Every host exports, some after importing from others; two more hosts import everything, in different orders."""
     place = Path(tempfile.mkdtemp())
     try:
         hosts = [host.model_copy(update={"machine": str(n) * 16}) for n in range(len(runs))]

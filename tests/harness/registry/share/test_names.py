@@ -14,7 +14,7 @@ from harness.registry.share.names import read_scrubber
 
 @pytest.fixture
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host called trainer7.example.org, which alice and bob use."""
+    """Simulate a host called trainer7.example.org that alice and bob use."""
 
     def user(name: str) -> pwd.struct_passwd:
         return pwd.struct_passwd((name, "x", 1, 1, "", f"/srv/people/{name}", "/bin/sh"))

@@ -74,6 +74,6 @@ def test_a_scrubber_that_knows_no_names_only_takes_out_paths() -> None:
 
 @pytest.mark.slow
 def test_a_log_full_of_the_runs_own_folder_takes_no_longer_than_it_is() -> None:
-    """The square of this log would take hours."""
+    """If the time grew with the square of the length, this log would take hours."""
     own = Scrubber(places={}, words={}).of_run({"/home/alice/runs/r1": "<run>"}, {})
     assert own.text("/home/alice/runs/r1/x\n" * 400_000) == "<run>/x\n" * 400_000

@@ -63,7 +63,7 @@ def test_what_used_devices_as_asked_comes_first(results: Results, of_gpu: Eviden
 def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
     results: Results, make_evidence: Evidence, of_gpu: Evidence, gpu_host: HostFacts
 ) -> None:
-    # In one go, the CPU's first.
+    # Both are promoted at the same time, the CPU's first.
     promoted(results, make_evidence(promoted_at=NOW))
     promoted(results, of_gpu(promoted_at=NOW))
     with pytest.raises(NotForThisHostError, match=r"known-good-gfx1100 may not be used here: .*kernel") as refused:
@@ -101,11 +101,11 @@ def test_other_firmware_of_its_gpus_ends_it(of_gpu: Evidence, gpu_host: HostFact
     assert why_not_usable(evidence, host_with(new, new), NOW) == (
         "its runs had firmware mes 0x82, and GPU 0 of this host has mes 0x83"
     )
-    # One with that firmware is enough for it, and not for a tag of two.
+    # One GPU with that firmware is enough for this tag, but not for a tag of two GPUs.
     assert why_not_usable(evidence, host_with(new, old), NOW) is None
     two = of_gpu(scope="gfx1100-ddp-2", gpu_count=2, firmware={"gfx1100": [old, old]})
     assert "GPU 1 of this host has mes 0x83" in str(why_not_usable(two, host_with(old, new), NOW))
-    # A driver that does not tell, and a tag from before it was kept.
+    # Nothing is refused if the driver does not report firmware, or the tag is from before firmware was kept.
     assert why_not_usable(evidence, host_with({}, {}), NOW) is None
     before = {name: value for name, value in of_gpu().model_dump().items() if name != "firmware"}
     assert why_not_usable(KnownGood.model_validate(before), host_with(new, new), NOW) is None
@@ -181,6 +181,6 @@ def test_a_tag_from_before_its_own_host_changed_is_refused_there(of_gpu: Evidenc
     why = "its runs were on this host before it changed: amdgpu.mes was 0, is 1"
     assert why_not_usable(of_gpu(settings=had), here, NOW) == why
     assert why_not_usable(of_gpu(settings={**had, "amdgpu.mes": "1"}), here, NOW) is None
-    # Evidence of before they were kept, and of another machine of this kind.
+    # Nor if the evidence is from before settings were kept, or from another machine of this kind.
     assert why_not_usable(of_gpu(), here, NOW) is None
     assert why_not_usable(of_gpu(settings=had, host_fingerprint="0" * 16), here, NOW) is None

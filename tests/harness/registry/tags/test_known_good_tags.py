@@ -18,7 +18,7 @@ class DiedError(Exception):
 
 @dataclass
 class Shelf:
-    """A place for tags in memory. `dies_at` counts the writes down to the one that is not made any more."""
+    """A place for tags in memory; `dies_at` is the number of further writes that succeed, -1 for all."""
 
     history: list[TagMove] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def test_a_move_that_was_cut_short_is_finished_by_the_same_command(
     shelf.dies_at = dies_at
     with pytest.raises(DiedError):
         moved(shelf, move(target))
-    # What is not finished shows at the tag itself: that is what the command looks at.
+    # An unfinished move shows at the tag itself, which is where the command looks.
     wanted = TWO if move is promoted else None
     assert shelf.tags.get(TAG) != wanted or shelf.tags.get(ALIAS) == wanted
     shelf.dies_at = -1
@@ -194,7 +194,7 @@ def test_two_looks_at_the_same_are_the_same(make_evidence: Evidence) -> None:
 
 @dataclass
 class CrowdedShelf(Shelf):
-    """A shelf on which somebody else moves something before the given number of operations is over."""
+    """A shelf on which somebody else calls `meanwhile` just before the operation with number `before`."""
 
     meanwhile: Callable[[], None] = lambda: None
     before: int = 0
@@ -223,7 +223,7 @@ class CrowdedShelf(Shelf):
 
 @pytest.mark.parametrize("before", range(1, 13))
 def test_of_two_who_promote_at_the_same_instant_one_is_reported(before: int, make_evidence: Evidence) -> None:
-    """The other one's move, as a whole, before each operation of one's own."""
+    """The other user's whole move happens before one of the operations of this move."""
     told: list[str] = []
     came: list[bool] = []
     shelf = CrowdedShelf()
@@ -243,5 +243,5 @@ def test_of_two_who_promote_at_the_same_instant_one_is_reported(before: int, mak
     except UserError as error:
         told.append(str(error))
     assert len(told) == len(came), told
-    # The history says what the tag is.
+    # The tag points to the image of the last move in the history.
     assert shelf.tags[TAG] == shelf.history[-1].evidence.image

@@ -27,7 +27,7 @@ from harness.registry.tags.promote import (
 
 IMAGE, OLD_IMAGE = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 THRESHOLDS = Verdicts()
-# Starts that show a rate above .9 at 95 % confidence; with half an hour each they show an MTBF above 3 h too.
+# Starts without a failure that show a rate above .9 at 95 % confidence and, at half an hour each, an MTBF above 3 h.
 ENOUGH = 33
 
 
@@ -42,7 +42,7 @@ def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None
 
 
 def repeated(row: Row, number: int, label: str = "r", **changes: Any) -> list[Row]:
-    """Runs of half an hour each, on two boots."""
+    """Return the rows of `number` runs of half an hour each, on two boots."""
     changes = {"exposure_seconds": 1800.0, **changes}
     rows = (row._replace(run_id=f"{label}{n:03}", started=row.started + n, **changes) for n in range(number))
     return [row if "boot_id" in changes else row._replace(boot_id=f"boot {n % 2}") for n, row in enumerate(rows)]
@@ -154,7 +154,7 @@ def test_each_scope_gets_the_cell_with_most_certainty(row: Row) -> None:
 
 
 def test_the_best_of_many_is_held_to_more(row: Row) -> None:
-    """Forty cells with a true rate of .9 would give one that passes 33 of 33 by itself in most campaigns."""
+    """Among forty cells with a true rate of .9, one passes 33 of 33 by chance in most campaigns."""
     good = repeated(row, ENOUGH)
     (alone,) = claims_of(good)
     assert refusal(alone, THRESHOLDS) is None
@@ -168,7 +168,7 @@ def test_the_best_of_many_is_held_to_more(row: Row) -> None:
     assert (missing.starts > 30, missing.hours > 5) == (True, True)
     enough = next(c for c in claims_of(repeated(row, ENOUGH + missing.starts) + others) if c.passes > 1)
     assert refusal(enough, THRESHOLDS) is None
-    # Runs of other families, and cells without any run that counts, are not among them.
+    # Runs of other families, and cells without any run that counts, are not among those that were tried.
     elsewhere = [one._replace(family="another") for one in others]
     assert {claim.among for claim in claims_of(good + elsewhere)} == {1, 39}
     interrupted = [one._replace(outcome="interrupted") for one in others]
@@ -181,7 +181,7 @@ def test_two_boots_are_needed(row: Row) -> None:
 
 
 def test_hours_are_needed(row: Row) -> None:
-    """Forty straight starts of five minutes show a mean time between failures above an hour at most."""
+    """Forty straight starts of five minutes show an MTBF above one hour at most."""
     (claim,) = claims_of(repeated(row, 40, exposure_seconds=300.0))
     assert claim.verdict.tier == "candidate"
     assert "6.9 more hours of training without a failure would do" in str(refusal(claim, THRESHOLDS))
@@ -226,7 +226,7 @@ def test_a_tag_whose_verdict_fell_is_reported(row: Row, make_intent: Callable[..
     assert why_fallen(evidence, now(9)) == "its cell is flaky now: 33 of 42 runs passed, crash"
     assert why_fallen(evidence, now(9, family="another")) is None
     assert why_fallen(evidence, now(9, host_kind="another", imported=True)) is None
-    # This host, with another kernel, driver or firmware since.
+    # The same host, after a change of its kernel, driver or firmware.
     assert why_fallen(evidence, now(9, host_kind="another")) == "its cell is failing now: 0 of 9 runs passed, crash"
     assert why_fallen(evidence, now(9, host_kind="another", finished=9.0)) is None
     assert why_fallen(evidence, judge(rows + repeated(row, 1, "p", host_kind="another"), {}, THRESHOLDS)) is None
@@ -243,7 +243,7 @@ def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callab
     one_since = rows + repeated(row._replace(started=row.started + 100), 1, "n", host_state=new)
     stale, since = sorted(judge(one_since, {}, THRESHOLDS), key=lambda one: -one.runs)
     assert (is_about(evidence, stale), is_about(evidence, since)) == (True, False)
-    # That few runs were made since says nothing against it; failures do.
+    # A small number of runs since the change does not count against the tag, but failures do.
     assert why_fallen(evidence, [stale, since]) is None
     (refused, *_) = (c for c in make_claims([stale], {r.run_id: r for r in rows}, count_runs(rows)))
     assert "are stale: on this host amdgpu.mes was 0, is 1; run it again" in str(refusal(refused, THRESHOLDS))

@@ -60,7 +60,7 @@ def test_a_move_that_somebody_keeps_others_from_is_abandoned(
 def test_a_line_that_a_crash_cut_short_was_never_written(tmp_path: Path, make_evidence: Evidence) -> None:
     results, move = Results(tmp_path), moved(make_evidence())
     whole = to_line(move)
-    # Also where the cut leaves a line that only lacks its newline.
+    # One of the cuts leaves a line that only lacks its newline.
     for cut in (1, len(whole) // 2, len(whole) - 1):
         (tmp_path / PROMOTIONS).write_bytes(whole + whole[:cut])
         assert read_moves(results) == [move]
@@ -83,7 +83,7 @@ def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evid
     ],
 )  # fmt: skip
 def test_evidence_of_what_cannot_be_is_damaged(impossible: dict[str, Any], make_evidence: Evidence) -> None:
-    """A registry may be of anybody: such numbers ended the commands that show them, or kept them for hours."""
+    """Anybody may run a registry; such numbers ended the commands that show them, or kept them busy for hours."""
     good = to_line(moved(make_evidence()))
     assert from_lines(good, "there")
     told = json.loads(good)

@@ -19,7 +19,7 @@ def tags(registry: FakeRegistry) -> RegistryTags:
 
 @pytest.fixture
 def make_pushed(registry: FakeRegistry, make_evidence: Callable[..., KnownGood]) -> Callable[..., KnownGood]:
-    """Makes evidence of an image that is in the registry; here any manifest will do for one."""
+    """Return a function that makes evidence of an image in the registry; any manifest stands in for an image."""
 
     def make(content: bytes = b"an image", **changes: object) -> KnownGood:
         repository = Repository(f"{registry.host}/me/vpoc")

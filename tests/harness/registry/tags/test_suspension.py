@@ -1,4 +1,4 @@
-"""Tags that later runs of their image suspend."""
+"""Tests of tags that are suspended by later runs of their image."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ MakeRecord = Callable[..., Record]
 
 @pytest.fixture
 def row(make_record: MakeRecord) -> Row:
-    """A run of the image after its promotion, in a container."""
+    """Return a run of the image in a container, after the promotion."""
     return Row.of(make_record("later", executor="docker", started=NOW))
 
 
@@ -100,7 +100,7 @@ def test_it_is_refused_with_the_reason_until_it_is_promoted_again(
     results = Results(tmp_path)
     append_move(results, TagMove(move="promoted", at=NOW - 60, evidence=evidence))
     assert resolve_tag(None, host, results, NOW, suspension=suspension_by(results, matrix)) == evidence
-    # Of another workload: what it does to its verdict is not looked at here.
+    # The run has another workload, so that it does not change the verdict behind the tag.
     record = make_record("later", executor="docker", gpus=(0,), started=NOW - 30, workload_hash="9" * 64)
     results.begin(record.intent)
     results.finish(record)

@@ -1,4 +1,4 @@
-"""Promoting with an engine that only has the names of one image, and a registry in memory."""
+"""Tests of promoting, on a stand-in for an engine with one image and a registry in memory."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ NOW = 1e9 + 60
 
 
 class OneImage:
-    """The API of an engine that has one image."""
+    """A stand-in for the API of an engine that has one image."""
 
     def __init__(self) -> None:
         self.names = {IMAGE}
@@ -65,7 +65,7 @@ def claim(results: Results, make_intent: Callable[..., Intent], make_record: Cal
 
 @pytest.fixture
 def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Promote:
-    """Promotes the image, in a registry where one is given."""
+    """Return a function that promotes the image, in a registry if one is given."""
     api = OneImage()
     engine = Engine("unix:///synthetic", SimpleNamespace(api=api))
 
@@ -76,7 +76,7 @@ def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pyte
         return manifest.digest
 
     monkeypatch.setattr(tag_commands, "push_image", push)
-    # It reads what is in the image, which tests/images have real ones for.
+    # `attest_image` reads the contents of the image; tests/images has real images for that.
     monkeypatch.setattr(tag_commands, "attest_image", lambda *_: None)
 
     def make(registry: str | None, **options: Any) -> KnownGood:
@@ -102,7 +102,7 @@ def test_promoted_on_this_host_alone_an_image_is_still_known_by_its_digest(
     again = promote(None)
     assert (again.repository, again.digest) == (pushed.repository, pushed.digest)
     assert promote(None, dry_run=True).reference == pushed.reference
-    # On the same runs it is the same promotion.
+    # A promotion on the same runs is the same promotion, and is not written again.
     assert [move.evidence for move in read_moves(results)] == [pushed]
 
 
@@ -125,7 +125,7 @@ def test_the_evidence_is_signed_by_the_user_and_that_is_enough(promote: Promote,
 
 def test_a_signer_who_is_not_known_is_asked_for_once(promote: Promote, place: str) -> None:
     evidence = promote(place)
-    # On another host, whose key is another one.
+    # Another host has another key.
     (keys_folder() / "own.pem").unlink()
     asked: list[str] = []
 
