@@ -10,5 +10,5 @@ from harness.matrix.cells import Matrix
 
 @pytest.fixture
 def read(matrix: Matrix) -> Callable[[Path], Machine]:
-    """Reads a tree, for the project's own matrix."""
+    """Return a function that reads the machine below a root, for the project's own matrix."""
     return lambda root: read_machine(matrix, root)

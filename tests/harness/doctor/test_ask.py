@@ -19,7 +19,7 @@ from tests.harness.doctor import trees
 
 Read = Callable[[Path], Machine]
 
-# What `docker info` says, cut to what is read.
+# The output of `docker info`, cut to the fields that are read.
 INFO = {
     "ServerVersion": "28.5.1",
     "Driver": "overlay2",
@@ -104,7 +104,7 @@ def test_an_engine_is_asked_only_where_one_is_wanted(monkeypatch: pytest.MonkeyP
 
 
 def registry(answer: Callable[[str], object]) -> Engine:
-    """An engine that holds the image `here:1` alone, and a registry behind it."""
+    """Return an engine that only holds the image `here:1`, with a registry that answers as `answer` does."""
 
     def inspect_image(name: str) -> dict[str, Any]:
         if name != "here:1":
@@ -147,7 +147,7 @@ def test_the_plan_and_the_disk_of_this_host(
     assert room.sentence.startswith("On a simulated host, found 2 AMD GPUs, no Docker engine is used")
     assert room.free_gb is not None
     assert room.free_gb > 0
-    # Without an interpreter of the stacks' version nothing is planned, and that is said instead.
+    # Without a Python of the version that stacks need, no cell is planned, and the reason names that version.
     assert (room.cells > 0) == (room.needed_gb > 0)
     assert room.cells or "3.11" in "".join(room.left_out)
     found = {finding.check for finding in examine(ask(read(tmp_path), matrix))}

@@ -1,4 +1,4 @@
-"""Each finding is made to appear by breaking one thing of a healthy host, and is not there before."""
+"""Tests that each finding appears when one thing of a healthy host is broken, and not before."""
 
 import shutil
 import subprocess
@@ -51,7 +51,7 @@ def no_iommu(tree: Tree) -> None:
 
 
 def without_card(tree: Tree, driver: str | None) -> None:
-    """The second card is another driver's, or nobody's: the amdgpu driver and KFD know nothing of it."""
+    """Give the second card to another driver, or to none, so that the amdgpu driver and KFD know nothing of it."""
     card = tree.gpus[1]
     for path in ("sys/class/kfd/kfd/topology/nodes/2", "sys/class/drm/renderD129", "dev/dri/renderD129"):
         tree.remove(path)
@@ -343,7 +343,7 @@ def test_what_is_wrong_is_found_and_nothing_else_with_a_command_that_a_shell_can
     assert {check for check, _ in worse_than_ok(findings)} - of_expected <= NOTES
     assert any(told in f"{f.what}; {f.why}" for f in findings if (f.check, f.level) in expected)
     for fix in (finding.fix for finding in findings if finding.fix):
-        # One way, not two; and what an export sets is gone with the shell.
+        # A fix is one command, and says if it only holds in this shell.
         assert "export " not in fix or fix.endswith("  # holds in this shell")
         assert "\n" not in fix
         assert can_be_read(fix), fix
@@ -351,7 +351,7 @@ def test_what_is_wrong_is_found_and_nothing_else_with_a_command_that_a_shell_can
 
 @cache
 def can_be_read(command: str) -> bool:
-    """Return whether a shell can read a command; most findings are those of a healthy host."""
+    """Return whether a shell can parse a command; most findings are those of a healthy host, so answers are cached."""
     return subprocess.run(["/bin/bash", "-n", "-c", command], check=False).returncode == 0
 
 
@@ -507,7 +507,7 @@ def test_a_group_without_a_name_is_given_one(read: Read, tmp_path: Path) -> None
     tree.write("etc/group", "adm:x:4:")
     kfd = read(tmp_path).kfd
     assert kfd is not None
-    # Root's own group is another matter: nobody should join that.
+    # The group is given a name, except for root's own group, which nobody should join.
     machine = replace(read(tmp_path), kfd=replace(kfd, group=109))
     fix = only(examine(machine), "kfd").fix
     assert fix == "sudo groupadd -g 109 render && sudo usermod -aG render $USER  # then log in again"
@@ -521,7 +521,7 @@ def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path
         ("note", "GPU 0 (gfx1100, 0000:03:00.0) drives a display (DP-1), 812 MiB in use"),
         ("ok", "GPU 1 (gfx1100, 0000:43:00.0) drives no display, 27 MiB in use"),
     ]
-    # A cable alone is no display: a monitor that is switched off stays connected.
+    # A cable alone makes no display, because a monitor that is switched off stays connected.
     tree.write(tree.gpus[0] / "drm/card0/card0-DP-1/enabled", "disabled")
     assert {f.level for f in examine(read(tmp_path)) if f.check == "display"} == {"ok"}
 

@@ -1,4 +1,4 @@
-"""`matrix doctor` on synthetic roots, and once on this very machine."""
+"""Tests of `matrix doctor` on simulated roots, and once on this very machine."""
 
 import json
 import platform
@@ -38,7 +38,7 @@ def as_json(root: Path = Path("/"), expected: int = 0) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what only this very machine can tell, of its disk and its Docker engine."""
+    """Skip what only this very machine can tell about its disk and its Docker engine."""
     monkeypatch.setattr("harness.cli.doctor.ask", lambda machine, _: machine)
 
 
@@ -73,7 +73,7 @@ def test_the_end_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.Monk
     assert run(root=tmp_path).splitlines()[-1] == "Next: .venv/bin/matrix run"
     monkeypatch.setenv(BY_MAKE, "1")
     assert run(root=tmp_path).splitlines()[-1] == "Next: make matrix-test"
-    # What was begun is not to be begun again.
+    # A campaign that was begun is continued, and no other one is begun.
     continues = LastAnswer(next_command=Command(command="matrix run --budget 8h", why="continues this campaign"))
     remember_answer(Results(tmp_path / "results"), machine_of(tmp_path), continues)
     assert run(root=tmp_path).splitlines()[-1] == "Next: matrix run --budget 8h"

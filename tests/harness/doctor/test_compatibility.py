@@ -80,7 +80,7 @@ def test_the_table_names_what_exists(matrix: Matrix) -> None:
     table = read_yaml(file).data
     assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= supported_targets()
     windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]
-    # Every ROCm of the matrix has a driver that AMD supports it with; of those from 7.14 on it has published none.
+    # AMD supports every ROCm of the matrix with some driver; for those from 7.14 on it has published none.
     for stack in matrix.stacks.values():
         unpublished = stack.rocm is None or Version(stack.rocm) >= Version("7.14")
         assert unpublished or any(window.holds(stack.rocm or "") for window in windows)

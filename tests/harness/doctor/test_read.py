@@ -44,7 +44,7 @@ def test_a_link_that_the_kernel_does_not_know(lanes: int, speed: str, read: Read
 
 
 def configuration(control: int) -> bytes:
-    """PCI configuration space with a power capability at 0x48 and the PCI Express one at 0x64, as Navi has them."""
+    """Return PCI configuration space with a power capability at 0x48 and the PCI Express one at 0x64, as on Navi."""
     space = bytearray(256)
     space[0x34], space[0x48], space[0x49], space[0x64], space[0x65] = 0x48, 0x01, 0x64, 0x10, 0x00
     space[0x64 + 0x28 : 0x64 + 0x2A] = control.to_bytes(2, "little")

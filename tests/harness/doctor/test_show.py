@@ -19,7 +19,7 @@ def shown(*, everything: bool) -> list[str]:
 
 
 def test_the_worst_first_and_what_is_fine_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As in an activated environment, which root's shell is not in.
+    # An activated environment has `matrix` on its PATH, but root's shell does not.
     monkeypatch.setattr(shared, "_program", lambda: "matrix")
     assert shown(everything=False) == [
         "problem kfd: broken [here]",

@@ -1,4 +1,4 @@
-"""Which hosts may have runs of one GPU each side by side."""
+"""Tests of which hosts may have runs of one GPU each side by side."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ BOTH = (0, 1)
 
 @pytest.fixture
 def machine(tmp_path: Path, matrix: Matrix) -> Machine:
-    """A host with two GPUs in slots of the processor, and no screen."""
+    """Return a host with two GPUs in slots of the processor, and without a screen."""
     host = dual_7900xt(tmp_path / "root")
     host.connect(host.gpus[0], "DP-1", "disconnected")
     return read_machine(matrix, tmp_path / "root")

@@ -1,4 +1,4 @@
-"""Simulated hosts with other hardware, and with nodes that only their group may use."""
+"""Simulated hosts with other hardware, and with device nodes that only a group may use."""
 
 import os
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ drm-memory-vram:\t{kib} KiB
 drm-memory-gtt: \t2048 KiB
 drm-memory-cpu: \t0 KiB
 """
-# The node of root's own: files made by a test belong to whoever runs it.
+# The owner of device nodes, in place of root: a test's files belong to the user who runs it.
 OWNER = os.getuid()
 CALLER = OWNER + 1000
 GROUP = os.getgid()
@@ -36,7 +36,7 @@ GROUP = os.getgid()
 
 @dataclass
 class Tree(SimulatedHost):
-    """A simulated host whose device nodes belong to a group, and processes that hold memory of its GPUs."""
+    """A simulated host whose device nodes belong to a group, and whose processes hold memory of its GPUs."""
 
     caller: int = CALLER
     render_group: int = GROUP or 992
@@ -51,32 +51,32 @@ class Tree(SimulatedHost):
         self.node(str(card / "reset"))
 
     def compute(self, pid: int, gpu_id: int, memory: int, name: str = "python3") -> None:
-        """A process that holds memory through KFD."""
+        """Add a process that holds memory through KFD."""
         self.write(f"sys/class/kfd/kfd/proc/{pid}/vram_{gpu_id}", memory)
         self.write(f"proc/{pid}/comm", name)
 
     def draw(self, pid: int, file: int, client: int, gpu: Path, kib: int) -> None:
-        """A process that holds memory through an open render node."""
+        """Add a process that holds memory through an open render node."""
         self.write(f"proc/{pid}/comm", "gnome-shell")
         self.write(f"proc/{pid}/fdinfo/{file}", FDINFO.format(client=client, address=gpu.name, kib=kib))
 
 
 def none(root: Path) -> Tree:
-    """A virtual machine with Ubuntu, without a GPU."""
+    """Simulate a virtual machine with Ubuntu, without a GPU."""
     tree = without_gpu(Tree(root))
     tree.groups(4, 27, GROUP)
     return tree
 
 
 def dual_7900xt(root: Path) -> Tree:
-    """Two RX 7900 XT in two slots of a Threadripper, with the driver of ROCm 7.0 and the display on the first card."""
+    """Simulate two RX 7900 XT in slots of a Threadripper, with ROCm 7.0's driver and the display on the first card."""
     tree = with_dual_7900xt(Tree(root))
     tree.groups(4, 27, GROUP)
     return tree
 
 
 def with_igpu(root: Path) -> Tree:
-    """The same with the GPU inside a Ryzen, which KFD lists last."""
+    """Simulate the same host with the GPU inside a Ryzen, which KFD lists last."""
     tree = dual_7900xt(root)
     port = "pci0000:00/0000:00:08.1"
     tree.pci(port, 0x1022, 0x14DD, 0x060400)
@@ -89,7 +89,7 @@ def with_igpu(root: Path) -> Tree:
 
 
 def rx_9070xt(root: Path) -> Tree:
-    """One RX 9070 XT (gfx1201)."""
+    """Simulate one RX 9070 XT (gfx1201)."""
     tree = with_driver(none(root))
     port = "pci0000:00/0000:00:01.1"
     tree.width(tree.pci(port, 0x1022, 0x14DB, 0x060400), 16, most_speed="32.0")
@@ -98,7 +98,7 @@ def rx_9070xt(root: Path) -> Tree:
 
 
 def wsl2(root: Path) -> Tree:
-    """Ubuntu in WSL2 on a host whose Windows driver lends the GPU."""
+    """Simulate Ubuntu in WSL2 on a host whose Windows driver lends the GPU."""
     tree = none(root)
     tree.kernel("5.15.167.4-microsoft-standard-WSL2")
     tree.node("dev/dxg")
@@ -108,7 +108,7 @@ def wsl2(root: Path) -> Tree:
 
 
 def nvidia(root: Path) -> Tree:
-    """A host with one NVIDIA card."""
+    """Simulate a host with one NVIDIA card."""
     tree = none(root)
     port = "pci0000:00/0000:00:01.0"
     tree.pci(port, 0x8086, 0x460D, 0x060400)
