@@ -1,4 +1,4 @@
-"""`matrix strike` and `matrix host-changed`."""
+"""Tests of `matrix strike` and `matrix host-changed`."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ RUN = "20260101T000000Z-aaaaaa-cpu-plain"
 
 @pytest.fixture
 def results(tmp_path: Path, make_record: Callable[..., Record]) -> Results:
-    """Two runs of a cell: one completed, one failed."""
+    """Return the results of two runs of a cell, one of which completed and one failed."""
     results = Results(tmp_path / "results")
     for run_id, outcome in ((RUN, "failed"), ("r2", "completed")):
         record = make_record(run_id, outcome)
@@ -63,7 +63,7 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     assert (run["counts_as"], run["why_counted_so"]) == ("not-counted", "struck out by hand: a power cut")
     told(results, "strike", RUN, "--undo", "--reason", "it was none")
     assert (verdict(results)["passes"], verdict(results)["runs"]) == (1, 2)
-    # Both decisions stay beside the record, which is what it was.
+    # Both decisions stay beside the record, which itself does not change.
     assert [line.decision for line in strikes_of(results.folder_of(RUN))] == ["strike", "undo"]
     record = results.record(RUN)
     assert record is not None
@@ -115,7 +115,7 @@ def test_a_changed_host_is_another_kind_from_then_on(results: Results) -> None:
     assert typed("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].endswith(str(file))
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
     assert host_of(results, REAL_ROOT) == once
-    # The same change again is another one.
+    # The same change, noted again, makes another kind of host.
     note_change(results, machine_of(REAL_ROOT), "new PSU")
     assert host_of(results, REAL_ROOT).kind not in (before.kind, once.kind)
     assert host_of(results, REAL_ROOT).machine == before.machine
@@ -130,6 +130,6 @@ def test_tags_of_a_host_before_it_was_changed_are_refused(
     change = note_change(results, host.machine, "new PSU")
     changed = changed_host(host, [change])
     assert why_not_usable(evidence, changed, 2e9) == "its runs were on this host before it was changed: new PSU"
-    # Those of other hosts, and of this one since, are as valid as before.
+    # Tags of other hosts, and of this host since the change, are as valid as before.
     assert why_not_usable(make_evidence(host_fingerprint="another"), changed, 2e9) is None
     assert why_not_usable(make_evidence(host_fingerprint=changed.fingerprint), changed, 2e9) is None

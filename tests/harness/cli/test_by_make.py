@@ -15,9 +15,9 @@ from tests.harness.test_makefile import make
             "it is not there; give --executor process, or --base IMAGE",
             "--executor goes into ARGS=, --base is MATRIX_BASE=",
         ),
-        # Also of one that is to go.
+        # An option to leave out has a variable, too.
         ("stage endurance has a workload of its own; leave --workload out", "--workload goes into ARGS="),
-        # What is wrong is no suggestion, and a whole command is typed as it is.
+        # An option that is wrong is not a suggestion, and a whole command is typed without make.
         ("--data bars.csv: no such file", ""),
         ("it has no column vix; `matrix exec cpu-plain vpoc merge --bars bars.csv` adds one", ""),
     ],
@@ -43,7 +43,7 @@ def test_an_error_names_them_where_make_runs_the_command(
 @pytest.mark.parametrize(("option", "variable"), [(k, v) for k, v in VARIABLES.items() if not v.startswith("MATRIX_")])
 def test_the_makefile_gives_each_variable_as_that_option(option: str, variable: str) -> None:
     made = [make(target, f"{variable}=x") for target in ("matrix-test", "train", "build")]
-    # A target that does not take it refuses it.
+    # A target that does not take the variable refuses it.
     assert any(run.returncode == 0 and f"{option} x" in run.stdout.replace('"', "") for run in made)
 
 

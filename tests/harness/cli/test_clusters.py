@@ -1,4 +1,4 @@
-"""The hooks of Slurm, where they can look at nothing."""
+"""Tests of the Slurm hooks on a node where they can look at nothing."""
 
 from pathlib import Path
 

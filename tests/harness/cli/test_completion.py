@@ -18,7 +18,7 @@ MATRIX = str(CHECKOUT / ".venv/bin/matrix")
 
 
 def offered(line: str) -> list[str]:
-    """What is offered at the end of a line, whatever the shell."""
+    """Return what is offered at the end of a line, in any shell."""
     _, *words, incomplete = line.split(" ")
     return [
         item.value for item in ShellComplete(cli, {}, "matrix", "_MATRIX_COMPLETE").get_completions(words, incomplete)
@@ -26,7 +26,7 @@ def offered(line: str) -> list[str]:
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers at the end of a line."""
+    """Return what bash offers at the end of a line."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_MATRIX_COMPLETE": "bash_complete"}
     done = subprocess.run(
         [MATRIX], env={**os.environ, **words}, cwd=CHECKOUT, capture_output=True, text=True, check=True, timeout=120
@@ -67,7 +67,7 @@ def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_instructions(shell: str) -> None:
     done = subprocess.run([MATRIX, "completion", shell], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    # A checkout's program is not on the PATH.
+    # The program of a checkout is not on the PATH.
     program = "$1" if shell == "bash" else MATRIX
     assert re.search(rf"(COMPLETE=|=){shell}_complete.* {re.escape(program)}\)", done.stdout)
     assert "$+commands" not in done.stdout

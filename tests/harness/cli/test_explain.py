@@ -1,4 +1,4 @@
-"""`matrix explain`, on runs and on any log."""
+"""Tests of `matrix explain`, on runs and on any log."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def command(results: Results) -> Command:
-    """Runs the command; what the user can fix comes out as the exception."""
+    """Return a function that runs the command; it raises errors that the user can fix."""
 
     def run(*arguments: str, stdin: bytes | None = None) -> Result:
         settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
@@ -48,7 +48,7 @@ def command(results: Results) -> Command:
 
 @pytest.fixture
 def recorded(results: Results, make_record: Callable[..., Record]) -> Callable[..., Path]:
-    """Leaves a run that failed; the folder."""
+    """Return a function that leaves a failed run and returns its folder."""
 
     def leave(run_id: str, log: str, exit_: str = "exit 1", outcome: str = "failed", **changes: Any) -> Path:
         stack = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "torch": "2.9.1"}
@@ -278,7 +278,7 @@ def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
     command: Command, recorded: Callable[..., Path]
 ) -> None:
     recorded("closed", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="hup", diagnosis=None)
-    # As of an image that was not built here.
+    # The detail also speaks of the image, as for an image that was not built here.
     asked = {"interrupted_by": "ctrl-c", "detail": "stopped by SIGINT; its image", "diagnosis": None}
     recorded("asked-for", "epoch 1\nTerminated\n", "SIGTERM", "interrupted", **asked)
     counts, strike = command("closed").stdout.splitlines()[-2:]

@@ -1,4 +1,4 @@
-"""Options under their former names: hidden, and the same as the present ones."""
+"""Tests that options with former names are hidden and do the same as those with present names."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The options before a command: the mirrors, and what of them is typed again in a next command."""
+"""Tests of the options before a command: the mirrors, and what of them is typed again before the next command."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ SHOWN = "pytorch=https://mirror.example/whl/{platform}?a=b"
 
 
 def given(*words: str) -> list[str]:
-    """What is typed again before a command that follows."""
+    """Return the options that are typed again before a command that follows."""
     return list(main._given(main.cli.make_context("matrix", [*words, "show"])))
 
 

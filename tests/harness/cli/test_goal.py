@@ -1,4 +1,4 @@
-"""The options that leave the number of runs open."""
+"""Tests of the options that leave the number of runs open."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def test_a_workload_that_does_not_qualify_is_replaced_unless_it_was_named(
     idle = workloads["quick"].model_copy(update={"vpoc_path": "cpu", "name": "idle", "lookback": 30})
     assert workload_for_tags(project, idle, named=False) == workloads["standard"].model_copy(update={"lookback": 30})
     assert workload_for_tags(project, idle, named=True) == idle
-    # A smoke test shows that a cell works at all, and no more.
+    # A smoke test only shows that a cell works at all.
     quick = workloads["quick"]
     assert workload_for_tags(project, quick, named=False).name == "standard"
 

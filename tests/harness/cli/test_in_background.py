@@ -1,4 +1,4 @@
-"""Commands that make runs go on when their terminal is closed, so that none of these is ended by that and counts."""
+"""Tests that commands go on when their terminal is closed, because a run that this ended would count."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ CELL = "cpu-notes-stable"
 
 
 def hang_up(result: T) -> T:
-    """Send what the kernel sends when a terminal is closed."""
+    """Send the signal that the kernel sends when a terminal is closed; return `result`."""
     os.kill(os.getpid(), signal.SIGHUP)
     return result
 
@@ -40,7 +40,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has one that is closed by the time it is looked at."""
+    """Simulate a terminal that is closed by the time that the command looks at it."""
     monkeypatch.setattr(Terminal, "is_there", True)
     monkeypatch.setattr(Terminal, "is_closed", lambda _: True)
 
@@ -92,7 +92,7 @@ def test_what_it_runs_is_not_ended_with_the_terminal(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The search itself is left out: where its result comes out, nothing has ended it."""
+    """The search itself is replaced: if the command gets its result, the signal has not ended the command."""
     ((name, result),) = works.items()
     reached: list[str] = []
 

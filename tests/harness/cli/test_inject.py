@@ -1,4 +1,4 @@
-"""`matrix inject`, but for the faults themselves."""
+"""Tests of `matrix inject`, without the faults themselves."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`matrix` as it is typed, rightly and wrongly."""
+"""Tests of `matrix` as users type it, rightly and wrongly."""
 
 import errno
 import json
@@ -296,5 +296,5 @@ def test_an_error_is_an_object_where_json_is_asked_for(
     assert (told["schema"], told["error"]["code"]) == (2, code)
     assert told["error"]["message"].startswith(begins)
     assert remedy in (told["error"]["remedy"] or "")
-    # People still read one line.
+    # Users still read one line.
     assert done.stderr.startswith("matrix: ")

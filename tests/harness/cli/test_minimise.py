@@ -1,4 +1,4 @@
-"""`matrix minimise` and `matrix compare`, but for the runs."""
+"""Tests of `matrix minimise` and `matrix compare`, without the runs."""
 
 import io
 import json
@@ -45,7 +45,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def invoke_minimise(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """The command, where the search gives that answer."""
+    """Return a function that runs the command with a search that gives the answer."""
 
     def run(answer: Minimum, *words: str) -> Result:
         monkeypatch.setattr(minimise, "open_bench_for", lambda *_, **__: (None, {CELL: None}))
@@ -129,7 +129,7 @@ def compare(settings: Settings) -> Callable[..., Result]:
 
 @pytest.fixture
 def recorded(settings: Settings, make_record: Callable[..., Record]) -> None:
-    """Twelve runs of three cells, of which one fails."""
+    """Keep twelve runs of each of three cells, one of which mostly fails."""
     for cell in ("plain", "no-sdma", "no-p2p"):
         for number in range(12):
             outcome = "failed" if cell == "no-p2p" and number < 10 else "completed"

@@ -1,4 +1,4 @@
-"""`matrix minimise RUN --over ...`, but for the runs."""
+"""Tests of `matrix minimise RUN --over ...`, without the runs."""
 
 from collections.abc import Callable
 from dataclasses import replace

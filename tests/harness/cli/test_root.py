@@ -1,4 +1,4 @@
-"""`--root`: a simulated host, for every command, marked in all that is written."""
+"""Tests of `--root`: every command sees the simulated host, and all that is written is marked as simulated."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 
 MATRIX = CHECKOUT / "matrix.yaml"
-# What tells of the hardware and the driver of this machine. Processes, control groups and locks are always its own.
+# Files that describe this machine's hardware and driver. Processes, control groups and locks are always its own.
 HARDWARE = re.compile(
     r"/sys/(?!fs/cgroup)|/dev/(kfd|dri|kmsg|dxg)|/proc/(cpuinfo|meminfo|cmdline|mounts)|/(etc|proc/sys/kernel)/(os|yama)"
 )
@@ -41,7 +41,7 @@ def matrix(root: Path, *words: str, file: Path = MATRIX, results: Path | None = 
 
 @dataclass
 class Opened:
-    """The files of this machine's hardware that were opened or listed while it listens."""
+    """The files of this machine's hardware that were opened or listed while `listens` is set."""
 
     files: list[str] = field(default_factory=list)
     listens: bool = False
@@ -53,7 +53,7 @@ class Opened:
 
 @pytest.fixture(scope="session")
 def hooked() -> Opened:
-    """Hooked in where it is first asked for: each event costs every later test some time, and none can unhook it."""
+    """Install the audit hook on first use, because it slows down all later tests and cannot be removed."""
     made = Opened()
     sys.addaudithook(made.note)
     return made
@@ -67,9 +67,9 @@ def opened(hooked: Opened) -> Iterator[Opened]:
     hooked.listens = False
 
 
-# Refused only after the host was looked at.
+# A cell that is refused only after the command has looked at the host.
 EXCLUDED = "rocm6-tensorflow-plain"
-# A command line of each: whatever it ends with, it looks at the host first or not at all.
+# Arguments for each command. However it ends, the command looks at the host first, or not at all.
 LINES: dict[str, tuple[str, ...]] = {
     "build": ("--dry-run", "rocm6.3-torch2.9.1-plain"),
     "clean": ("--yes",),
@@ -152,7 +152,7 @@ def test_the_plan_is_that_of_two_gpus(root: Path) -> None:
     plan = json.loads(matrix(root, *words, "--json").stdout)
     assert plan["simulated"] is True
     assert plan["host"].startswith("On a simulated host, found 2 AMD GPUs")
-    # Cells that are named are run on both, whatever hangs on one.
+    # Cells that are named run on both GPUs, although a hang may freeze the screen of one.
     assert "each on GPU 0 and on GPU 1" in (text := " ".join(matrix(root, *words).stdout.split()))
     assert "a screen is connected to GPU 0 (DP-1): a hang may freeze it" in text
 
@@ -175,7 +175,7 @@ def test_nothing_is_promoted_and_nothing_rebooted(root: Path) -> None:
 
 @pytest.mark.slow
 def test_what_ran_on_it_says_so_wherever_it_is_reported(tmp_path: Path, root: Path) -> None:
-    """A whole run of a stand-in for the app on both of the simulated GPUs: record, status, report."""
+    """Make a whole run of a stand-in for the app on both simulated GPUs; check its record, status and report."""
     place = Place(tmp_path / "place")
     place.folder.mkdir()
     place.make()

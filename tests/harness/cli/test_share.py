@@ -14,7 +14,7 @@ Matrix = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def matrix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: HostFacts) -> Matrix:
-    """Runs `matrix` on a host of the tests' own; gives exit status, standard output and standard error."""
+    """Return a function that runs `matrix` on the tests' host and returns exit code, standard output and error."""
     monkeypatch.setattr("harness.cli.share.read_host", lambda _: host)
 
     def run(results: Path, *words: str) -> tuple[int, str, str]:
@@ -29,7 +29,7 @@ def matrix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 @pytest.fixture
 def kept(tmp_path: Path, make_record: Callable[..., Record], host: HostFacts) -> Path:
-    """A run of this host and one of another that shares the folder."""
+    """Return a results folder with a run of this host, and one of another host that shares the folder."""
     results = Results(tmp_path / "results")
     other = host.model_copy(update={"machine": "o" * 16})
     for record in (make_record("r1"), make_record("r2", host=other)):

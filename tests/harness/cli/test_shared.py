@@ -38,7 +38,7 @@ def test_of_a_rocm_version_the_cells_that_set_nothing_are_suggested(typed: str, 
     ],
 )
 def test_a_command_is_named_with_what_a_variable_gave(words: list[str], again: str) -> None:
-    """Another terminal, or the one after a reboot, may not have the variable."""
+    """Another terminal, or the one after a reboot, may lack the variable."""
 
     @click.command()
     @executor_option("")
@@ -54,5 +54,5 @@ def test_a_command_is_named_with_what_a_variable_gave(words: list[str], again: s
 
 def test_what_is_said_of_a_pulled_image_names_the_command_as_it_is_typed_here() -> None:
     assert whose_and_used((), current=True) == "not signed; `.venv/bin/matrix run` uses it"
-    # Also one like it, where that was built here.
+    # A pulled image is not used if an equal one was built here.
     assert "; `.venv/bin/matrix run` uses another: one was built here, or the" in whose_and_used((), current=False)

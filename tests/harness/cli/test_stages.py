@@ -1,4 +1,4 @@
-"""`matrix plan` in stages, and the ways to say parts of them, on a simulated host with two GPUs."""
+"""Tests of `matrix plan` in stages, and of options that choose parts of them, on a simulated host with two GPUs."""
 
 import json
 import re
@@ -95,7 +95,7 @@ def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(
     with monkeypatch.context() as patch:
         patch.setattr("harness.campaign.bench.plan.why_not", lambda *_, named: None)
         patch.setattr("harness.campaign.bench.plan.why_unfit", lambda *_: "the app refuses it")
-        # No host changes that.
+        # The message does not blame this host, because the app refuses it on every host.
         assert str(typed(root, "run", "--yes").exception) == "no cell can run: the app refuses it"
     (root / "dev/kfd").unlink()
     done = plan(root)
@@ -227,7 +227,7 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
 
 @pytest.mark.slow
 def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error comes last, and the same command is the next one; `matrix report` prints it again."""
+    """The error is raised last, and the next command is the same one; `matrix report` names that command again."""
     error = NoEngineError("the Docker engine does not answer any more; the same command continues")
     ended = CampaignResult("c", 3, None, False, False, None, error=error)
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
@@ -278,7 +278,7 @@ def test_a_campaign_of_which_no_run_is_done_repeats_no_older_answer(
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
     told = typed(root, "run", FIRST, "--repeats", "3", "--yes")
     shown = told.stdout
-    # It takes a while.
+    # Writing the report is announced, because it takes a while.
     assert "writing the report" in told.stderr.splitlines()
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
     assert ("\nReport in " in shown) == (not done)
@@ -305,7 +305,7 @@ def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
 def test_what_a_campaign_suggested_is_of_the_past_once_another_began(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However that one ended, without an answer of its own too."""
+    """This holds however the other campaign ended, even without an answer of its own."""
 
     def lacks_base(prepared: PreparedCampaign, *_: object) -> CampaignResult:
         prepared.bench.lacks_base = "base image x cannot be pulled"
@@ -407,7 +407,7 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     for words in ([], ["--use-screen-gpu"], [], ["--no-use-screen-gpu"]):
         told = json.loads(plan(root, "--json", *words).stdout)["stages"]
         planned.append((told["gpus"], told["screened"]))
-    # A plan says what a run of the same words would do, and notes nothing.
+    # A plan says what a run with the same options would do, and remembers none of them.
     assert planned == [(1, [0]), (2, []), (1, [0]), (1, [0])]
 
     def run_campaign(prepared: PreparedCampaign, *_: object) -> CampaignResult:
@@ -437,7 +437,7 @@ def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
         monkeypatch.setattr(run, "run_campaign", lambda *_, ended=ended: ended)
         said = typed(root, "run", "--yes").stdout
         assert ("continues this campaign, once a stack can be made" in " ".join(said.split())) == waits
-        # A status says it again, and nothing is above it there.
+        # `matrix status` repeats the advice, but prints nothing above it to which it could refer.
         assert "above" not in typed_status(root)
 
 

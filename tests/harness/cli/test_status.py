@@ -22,7 +22,7 @@ from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, app
 
 @pytest.fixture
 def results(tmp_path: Path, make_record: Callable[..., Record]) -> Results:
-    """A run of a cell, and one of a variant of it."""
+    """Return the results with a run of a cell, and a run of a variant of that cell."""
     results = Results(tmp_path)
     for number, cell in enumerate(("cpu-plain", "cpu-plain~fresh-allocator")):
         keep(results, make_record(run_id=f"r{number}", cell=cell))
@@ -31,7 +31,7 @@ def results(tmp_path: Path, make_record: Callable[..., Record]) -> Results:
 
 @pytest.fixture
 def tagged(results: Results, make_record: Callable[..., Record], make_evidence: Callable[..., KnownGood]) -> Results:
-    """With a third run, of an image that has a tag."""
+    """Return the results with a third run, of an image that has a tag."""
     keep(results, make_record(run_id="r2", executor="docker"))
     promoted(results, make_evidence(run_ids=("r2",)))
     return results
@@ -53,7 +53,7 @@ def status(results: Results, *words: str) -> str:
 
 
 def told(results: Results, *words: str) -> dict[str, Any]:
-    """The tag of each verdict, by its executor, or of each run."""
+    """Return the tag of each verdict, by executor, or that of each run, by run id."""
     told = json.loads(status(results, *words, "--json"))
     listed = told["runs"] if "runs" in told else told["verdicts"]
     return {one.get("run_id") or one["executor"]: one["tag"] for one in listed}
@@ -147,7 +147,7 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
 def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a simulated host whose kernel got another parameter, before anything was run since."""
+    """A simulated host gets another kernel parameter and VBIOS, and nothing has been run since."""
     simulated, results = dual_7900xt(tmp_path / "host"), Results(tmp_path / "results")
     keep(results, make_record(host=read_host(simulated.root), device="cuda", gpus=(0,)))
     monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})

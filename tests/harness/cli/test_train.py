@@ -1,4 +1,4 @@
-"""What `matrix train` refuses before anything is begun."""
+"""Tests of what `matrix train` refuses before anything is begun, and of what it prints."""
 
 import fcntl
 import json
@@ -41,7 +41,7 @@ def typed(place: Path, *words: str) -> Result:
         (["--inject-fault", "segv"], "say in which step, and perhaps on which rank: segv@20 or segv@20/1"),
         (["--inject-fault", "segv@0"], "say in which step"),
         (["--inject-fault", "segv@3/x"], "say in which step"),
-        # It comes from outside, which a training has nobody for.
+        # This fault comes from outside, and nobody injects faults into a training from there.
         (["--inject-fault", "container-removed@3"], "unknown kind of fault 'container-removed'"),
         (["--lookback", "5"], "--lookback 5: should be greater than or equal to 20; give another --lookback"),
         (["--learning-rate", "7"], "--learning-rate 7: should be less than or equal to 1"),
@@ -86,7 +86,7 @@ def test_an_interrupted_training_names_the_command_that_continues_it(
     (line,) = (line for line in said.stderr.splitlines() if line.startswith("Interrupted"))
     assert line.startswith("Interrupted; this continues where it stopped: `")
     assert line.endswith(command)
-    # So does a status, whose place nobody has to remember.
+    # `matrix status` names the command, too, so that nobody has to remember the output folder.
     status = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status"])
     (line,) = (line for line in status.stderr.splitlines() if "has no model yet" in line)
     assert line.startswith(f"matrix: {out}: ")
@@ -108,7 +108,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     assert said.count("--resume goes into ARGS=") == 1
     page = tmp_path / "results" / "report.html"
     assert page.is_file()
-    # The training has ended as it has, whatever becomes of its report.
+    # The training keeps its result, even if its report cannot be written.
     page.unlink()
     page.mkdir()
     again = typed(tmp_path, "--cell", "cpu-plain", "--yes", "--json")
@@ -121,7 +121,7 @@ def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PreparedTraining, "run", lambda *_: TrainingResult([]))
-    # The environment in which runs are verified is to be made, too.
+    # The environment in which runs are verified has to be made, too.
     monkeypatch.setattr("harness.environments.capabilities.ENVIRONMENTS", tmp_path / "environments")
     monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
     said = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
@@ -139,7 +139,7 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
         started.append(command)
         (lock,) = (tmp_path / "results" / "trainings").glob("*.lock")
         with lock.open("w") as stream:
-            # That process takes it.
+            # The detached process takes this lock, so the command must have released it.
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert log.parent == tmp_path / "results" / "campaigns"
         return Detached("process 1", "kill -INT 1")
@@ -162,7 +162,7 @@ def test_a_model_that_is_worse_than_none_is_not_to_be_applied_next(
     _print_following(settings, matrix.cells["cpu-plain"], own_workload({}), ended, Path("a.csv"), Path("out"))
     said = capsys.readouterr().err
     assert f"exec cpu-plain vpoc {does} " in said.splitlines()[0]
-    # That a loss is lower is no evidence of skill: what asks for that is named in any case, once.
+    # A lower loss is no evidence of skill, so `vpoc evaluate`, which tests for skill, is always named, but only once.
     assert said.count("vpoc evaluate") == 1
 
 
@@ -179,7 +179,7 @@ def test_a_model_is_applied_in_the_cell_of_a_cpu_that_it_was_trained_in(matrix: 
 def test_data_that_were_accepted_are_accepted_where_the_model_is_applied(accepted: tuple[str, ...]) -> None:
     workload = own_workload({"accepted": accepted})
     words = words_to_predict(workload, Path("out/a.pt"), Path("a.csv"), Path("out"))
-    # Trainings on several bars may share a folder.
+    # Trainings on several files of bars may share a folder, so the predictions have the name of the model.
     assert words[:8:7] == ("vpoc", "out/a_predictions.csv")
     assert words[1:4] == ("predict", "--model", "out/a.pt")
     taken = [words[i + 1].replace("_", "-") for i, word in enumerate(words) if word == "--accept"]

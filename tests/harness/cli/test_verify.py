@@ -1,4 +1,4 @@
-"""What `matrix verify` prints of a comparison."""
+"""Tests of what `matrix verify` prints about a comparison."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ONE, OTHER = "sha256:1", "sha256:2"
     [
         (ONE, True, (), "; the manifest is the same, sha256:1"),
         (OTHER, False, (), "; the manifest is another, sha256:1 and sha256:2: packed or labelled in another way"),
-        # An engine without manifests; and what differs in its files is reported by those.
+        # The engine has no manifests, or the files differ and are reported instead.
         (OTHER, None, (), ""),
         (OTHER, False, ("/etc/x: content",), ""),
     ],
