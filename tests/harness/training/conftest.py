@@ -1,4 +1,4 @@
-"""A place to train in, on a CPU or on hosts of the test's own."""
+"""Fixtures of a training, on a CPU or on hosts of the test's own."""
 
 import shutil
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from tests.harness.training.scripted_attempts import MakePlace, Place, Pretendin
 
 @pytest.fixture(autouse=True)
 def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
-    """The GPUs of each new probe of unhealthy ones; it tells nothing new."""
+    """Return the GPUs of each new probe of unhealthy GPUs; the probes change nothing."""
     probes: Probes = []
     monkeypatch.setattr("harness.campaign.gpus.unhealthy.recheck", lambda run, *_: probes.append(run.gpus))
     return probes
@@ -46,5 +46,5 @@ def make_place(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) ->
 
 @pytest.fixture
 def place(make_place: MakePlace, host: HostFacts) -> Place:
-    """A training on a CPU."""
+    """Return a training on a CPU."""
     return make_place(host)

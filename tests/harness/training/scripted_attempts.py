@@ -1,4 +1,4 @@
-"""Trainings whose attempts end as scripts say: nothing is really run."""
+"""Trainings whose attempts end as scripts say; nothing is really run."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ WORDS = "vpoc: something is wrong with the data"
 
 @dataclass(frozen=True)
 class Script:
-    """The script of an attempt: how it ends, and the checkpoint that it writes before (0: none)."""
+    """How an attempt ends, and the step of the checkpoint that it writes before that (0: none)."""
 
     outcome: str = "failed"
     class_: str | None = "crash"
@@ -47,7 +47,7 @@ DONE = Script("completed", None, 58, "exit 0", with_result=True)
 
 
 class Pretending(Bench):
-    """A bench that makes attempts in no time, as their scripts say, and keeps what it was asked to run."""
+    """A bench whose attempts take no time and end as their scripts say; `made` lists the runs that it was asked for."""
 
     scripts: list[Script]
     result: Result
@@ -87,7 +87,7 @@ class Pretending(Bench):
             kept = folder.kept_model(1)
             kept.parent.mkdir()
             kept.write_text(f"of {run.run_id}", encoding="utf-8")
-            # What is left in its own folder may be changed since it was verified.
+            # The model in the attempt's own folder may have changed since it was verified, so the kept one is used.
             (output / f"{run.name}.pt").write_text("another", encoding="utf-8")
         record = Record(
             intent=intent,
@@ -133,7 +133,7 @@ def write_checkpoint(folder: Path, step: int) -> None:
 
 @dataclass
 class Place:
-    """Where a training is made, over several calls."""
+    """A training that is made in several calls."""
 
     bench: Pretending
     job: TrainingJob
@@ -142,14 +142,14 @@ class Place:
     state: TrainingState
 
     def train(self, *scripts: Script) -> TrainingResult:
-        """Train with these scripts to come; resumes what was begun."""
+        """Train, with these scripts for the coming attempts; a training that was begun is resumed."""
         self.bench.scripts = list(scripts)
         state = self.file.read("key") or self.state
         return train(self.job, state, self.file, self.bench, self.display)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """attempts.jsonl."""
+        """Return the lines of attempts.jsonl."""
         return [json.loads(line) for line in (self.job.output / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()]
 
 

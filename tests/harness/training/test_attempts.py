@@ -1,4 +1,4 @@
-"""The list of attempts beside the model."""
+"""Tests of the list of attempts beside the model."""
 
 import fcntl
 import json
@@ -33,7 +33,7 @@ def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(t
 def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.training.attempts.LOCK_SECONDS", 0.0)
     held = os.open(tmp_path, os.O_RDONLY)
-    # Who may only look can do that.
+    # A user who may only read the folder can hold this lock.
     fcntl.flock(held, fcntl.LOCK_SH)
     other = '{"training": "of whoever has it locked"}\n'
     (tmp_path / ATTEMPTS_FILE).write_text(other)
@@ -50,7 +50,7 @@ def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, m
 
 
 def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:
-    """A new one is WRONG where what was computed is not what was asked for; otherwise its checkpoints are used."""
+    """A new diagnosis belongs in WRONG if it means a wrong result; otherwise the run's checkpoints are used."""
     resumed_from = {"injected-fault", "memory-grows", "memory-limit", "missing-arch", "no-result", "not-begun"}
     resumed_from |= {"app-error", "crash", "disk-limit", "no-progress", "not-finite", "not-started", "out-of-memory"}
     resumed_from |= {"refused", "unhealthy-gpu", "time-limit", "unkillable"}

@@ -1,4 +1,4 @@
-"""Which cell a training is made in."""
+"""Tests of which cell a training is made in."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ NO_REQUEST = CellRequest(None, None, force=False)
 def chosen(
     matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[CellRequest, KnownGood | UserError], CellChoice]:
-    """Chooses where the tags say this."""
+    """Return a function that chooses a cell, given what the tags resolve to."""
 
     def choose_with(request: CellRequest, tags: KnownGood | UserError) -> CellChoice:
         def resolve(*_: object) -> KnownGood:
@@ -114,7 +114,7 @@ OTHER, BETTER = "rocm7.2-torch2.14.0-no-sdma", "rocm6.3-torch2.9.1-no-sdma"
 
 @pytest.fixture
 def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path) -> Callable[..., Results]:
-    """Keeps so many completed runs of a GPU cell as processes on this host."""
+    """Return a function that keeps `runs` runs of a GPU cell, made as processes on this host."""
 
     def keep(
         cell: str, runs: int, outcome: str = "completed", program: Program | None = None, host: HostFacts = dual_host
@@ -141,7 +141,7 @@ def test_without_a_tag_it_is_what_the_answer_names(
     assert choice.summary.startswith(f"{OTHER}: the answer of the runs here (")
     assert choice.summary.endswith("5 of 5 starts, 5.0 h of training, no failure, 1 boot), not known-good yet")
     assert f"`{OTHER}`" in built_report(results, matrix).report.answer.sentence
-    # Of equals one that the driver is supported with.
+    # Of equal cells, the one with a ROCm that the driver supports is chosen.
     driven, served = dual_host.model_copy(update={"driver": "6.19.14"}), "rocm7.0-torch2.10.0-no-sdma"
     monkeypatch.setattr("harness.report.write.host_of", lambda *_: driven)
     for cell in ("rocm6.3-torch2.8.0-no-sdma", served):
@@ -149,7 +149,7 @@ def test_without_a_tag_it_is_what_the_answer_names(
     assert choose_training_cell(NO_REQUEST, matrix, results, driven, GPUS, 1e9).cell.id == served
     assert f"`{served}`" in built_report(results, matrix).report.answer.sentence
     monkeypatch.setattr("harness.report.write.host_of", lambda *_: dual_host)
-    # What the campaign concluded is the answer, though the records alone would name another.
+    # The conclusion of the campaign is the answer, though the records alone would name another cell.
     ran(BETTER, 7)
     assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == BETTER
     remember_answer(results, dual_host.machine, LastAnswer(NamedCell(OTHER, "single")))

@@ -1,4 +1,4 @@
-"""What a training can expect, by a tag or by records."""
+"""Tests of what a training can expect, from a tag or from records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +31,11 @@ def test_a_tag_says_what_a_training_can_expect(
 ) -> None:
     evidence = make_evidence(**COUNTED, longest_hours=12.0, restart_seconds=120.0)
     said = told(evidence)
-    # One failure in 24 hours: less than one in 3.48.
+    # One failure in 24 hours shows fewer failures than one in 3.48 hours.
     assert said.startswith("10 h of training end uninterrupted with a chance above 5 %, take fewer than 2.9 restarts")
     assert said.endswith("and less than 10.1 h (by known-good-cpu, workload quick)")
     assert "longer than these runs" in told(make_evidence(**COUNTED, longest_hours=2.0))
-    # The best of many is held to more, and so is what can be expected of it.
+    # The best of many cells is held to more, and so is what a training in it can expect.
     assert "4.7 restarts" in told(make_evidence(**COUNTED, longest_hours=12.0, among=40))
 
 
@@ -57,7 +57,7 @@ def test_without_a_tag_the_records_of_the_cell_here_say_it(
     said = told(None)
     assert "take fewer than 2.8 restarts on average" in said
     assert said.endswith("may be worse (by its runs here, workload quick on merged.csv)")
-    # So does a tag of before hours were counted; devices used otherwise say nothing.
+    # A tag from before hours were counted gives way to the records, and records of another strategy say nothing.
     assert told(make_evidence()) == said
     assert told(None, strategy="ddp").startswith("nothing is known")
 

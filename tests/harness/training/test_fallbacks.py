@@ -1,4 +1,4 @@
-"""Which fallback is next: synthetic histories."""
+"""Tests of which fallback is next, on synthetic histories."""
 
 from collections import Counter
 from dataclasses import replace
@@ -46,7 +46,7 @@ def fallbacks_of(
     allow_cpu: bool = True,
     own_program: bool = False,
 ) -> list[Begin]:
-    """Every fallback of a training that always ends the same way, until they are exhausted."""
+    """Return every fallback of a training whose attempts all end the same way, until no fallback is left."""
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     while True:
@@ -110,7 +110,7 @@ def test_in_another_stack_all_fallbacks_begin_again() -> None:
     missing = [failed(class_="missing-arch")]
     assert next_fallback(missing, GPU, 1, others=2) == "other-stack"
     assert next_fallback(missing, replace(GPU, stack=2), 1, others=2) == "same-again"
-    # Without a healthy GPU none of them helps.
+    # Without a healthy GPU, no other stack helps.
     assert next_fallback(missing, GPU, 0, others=2, allow_cpu=True) == "cpu"
 
 
@@ -235,7 +235,7 @@ def test_the_preset_is_named_for_what_was_changed_and_wins_over_the_users() -> N
     }
     assert changed.variables_of("train") == expected
     assert changed.phases == preset.phases
-    # What only a GPU reads says nothing about an attempt on the CPU.
+    # Variables that only a GPU reads are not set for an attempt on the CPU.
     on_cpu = preset_of(preset, replace(CPU, no_hipblaslt=True, no_p2p=True), "2.9.1")
     assert on_cpu == preset
 
@@ -264,7 +264,7 @@ settings_ = st.builds(
     micro_batch_size=st.one_of(st.none(), st.just("auto"), st.integers(1, 512)),
 )
 classes = st.sampled_from([*PREFERRED, "crash", "killed", "hang", "not-finite", "unheard-of", None])
-# What becomes of an attempt: its class, how far it got, the GPUs that are left then.
+# The end of an attempt: its class, the step that it reached, and the number of GPUs that are then left.
 fates = st.tuples(classes, st.integers(0, STEPS), st.integers(0, 8))
 
 
@@ -287,9 +287,9 @@ def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it
         pytest.fail("it never ends")
     taken = Counter(begins)
     assert all(taken[one] <= most for one, most in AT_MOST.items() if one != "same-again")
-    # Two for each time that it got further, and two before.
+    # Two attempts before the first progress, and two more for each time that a later step was reached.
     assert taken["same-again"] <= AT_MOST["same-again"] * (STEPS + 1)
-    # What was changed stays changed, and each fallback changes something.
+    # Settings that were changed stay changed, and each fallback changes something.
     reached = [settings_after(asked, begins[: n + 1]) for n in range(len(begins))]
     for begin, (before, now) in zip(begins[1:], pairwise(reached), strict=True):
         assert (begin == "same-again") == (before == now)

@@ -1,4 +1,4 @@
-"""When memory is in so many pieces that a fresh process should go on."""
+"""Tests of when memory is in so many pieces that a fresh process should continue the training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def line(minute: float, unused: float, *, held: int | None = 8 * GIB, phase: str
 
 
 def first_restart(lines: Sequence[Progress]) -> tuple[float, str] | None:
-    """At which minute a restart is asked for, and why."""
+    """Return the minute at which a restart is first asked for, and the reason; None if it never is."""
     watch = FragmentationWatch()
     found = ((told.monotonic / 60, why) for told in lines if (why := watch.saw(told)))
     return next(found, None)
@@ -29,7 +29,7 @@ def first_restart(lines: Sequence[Progress]) -> tuple[float, str] | None:
 def test_what_rises_for_four_windows_is_reported_with_its_numbers() -> None:
     found = first_restart([line(minute, 0.1 + minute / 100) for minute in range(60)])
     assert found is not None
-    # The medians of ten lines each: .145, .245, .345, .445; bytes are whole.
+    # The medians of ten lines each are .145, .245, .345 and .445; bytes are whole numbers.
     assert found == (40, "rank 0: unused pieces rose from 15 % to 45 % of the memory held within 40 min")
 
 

@@ -1,4 +1,4 @@
-"""What is said of the length of a training, by records of its cell."""
+"""Tests of what is said about the length of a training, from records of its cell."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,10 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
-    """Keeps a run of two epochs, each of 100 s and 20 s to validate, and 20 s of else; keywords are its intent."""
+    """Return a function that keeps a run of 260 s: two epochs of 100 s, each with 20 s to validate, and 20 s of else.
+
+    Keywords replace fields of its intent.
+    """
 
     def one(run_id: str = "r1", *, outcome: str = "completed", resumed_at: tuple[int, ...] = (), **intent: Any) -> None:
         about = {"options": options_of(own_workload({})), "data": {"path": "a.csv", "sha256": "a" * 64}, **intent}
@@ -61,7 +64,7 @@ def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[.
     assert told() == f"3 epochs at most, each of about 5,000 steps: about 6 min, {by}"
     assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 2 min, {by}"
     assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 2.0 h, {by}"
-    # Of another number of rows, or steps, it says nothing.
+    # A run with another number of rows or of steps says nothing.
     for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):
         assert told(**other) == UNKNOWN
 

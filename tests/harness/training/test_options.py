@@ -1,4 +1,4 @@
-"""The options of `matrix train`, and the workload they make."""
+"""Tests of the options of `matrix train`, and of the workload that they make."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_every_option_of_a_training_is_there() -> None:
 
 
 def test_what_is_not_given_is_as_the_app_has_it() -> None:
-    # As `vpoc train --help` says.
+    # These are the defaults that `vpoc train --help` shows.
     assert asked() == {
         "rows": "bar",
         "lookback": 60,

@@ -1,4 +1,4 @@
-"""What a training is begun with, or resumed with. Nothing is trained."""
+"""Tests of what a training is begun or resumed with. Nothing is trained."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -54,7 +54,7 @@ def file(results: Results, host: HostFacts, asked: TrainingRequest) -> Iterator[
 def begun(
     asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile, make_evidence: Evidence
 ) -> PreparedTraining:
-    """A training in a known-good cell of which one attempt was noted."""
+    """Return a training in a known-good cell, of which one attempt was noted."""
     promoted(results, make_evidence())
     ready = prepare_training(asked, matrix, results, host, file)
     file.write(ready.state.model_copy(update={"begins": ("first",)}))
@@ -181,7 +181,7 @@ def test_a_tag_is_trained_with_on_gpus_of_its_target_alone(
     unlike = tuple(a_gpu(index).model_copy(update={"gfx": gfx}) for index, gfx in enumerate(targets))
     here = host.model_copy(update={"gpus": unlike})
     promoted(results, make_evidence(tag=f"known-good-{GFX}", scope=GFX, gfx=(GFX,), gpu_count=1, cell=GPU_CELL))
-    # Where none is of its target it can be forced.
+    # If the host has no GPU of the tag's target, the tag can be forced.
     forced = replace(asked, cell=CellRequest(None, None, force=True))
     ready = prepare_training(forced, matrix, results, here, file)
     assert ready.job.cell.id == GPU_CELL
@@ -298,7 +298,7 @@ def test_what_was_begun_on_a_gpu_goes_on_without_one_only_where_that_is_allowed(
     allowed = replace(asked, cell=replace(asked.cell, allow_cpu=True))
     on_cpu = prepare_training(allowed, matrix, results, host, file)
     assert (on_cpu.job.cell.id, on_cpu.state.begins) == ("cpu-plain", ("first",))
-    # What it trains in comes first, and why; what was asked for comes last.
+    # The summary begins with the cell that is trained in and the reason; the cell that was asked for comes last.
     named = CellRequest(GPU_CELL, None, force=False, allow_cpu=True)
     assert prepare_training(replace(asked, cell=named), matrix, results, host, file).summary == (
         "cpu-plain, on the CPU: this host shows no GPU that torch has kernels for (`matrix doctor` says what to fix); "

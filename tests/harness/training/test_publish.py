@@ -1,4 +1,4 @@
-"""What a training leaves: its model, its checkpoints and a program's files, beside what was there before."""
+"""Tests of what a training leaves (a model, checkpoints, a program's files) beside what was there before."""
 
 import errno
 from collections.abc import Callable
@@ -66,14 +66,14 @@ def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(place: Place) 
     assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
     assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
     assert (output / "bars.previous_curves.csv").read_text(encoding="utf-8") == "of steps"
-    # Beside the new model they would pass for its own.
+    # Beside the new model, the old predictions would pass for those of the new one.
     assert (output / "bars.previous_predictions.csv").read_text(encoding="utf-8") == "of weeks"
     assert not (output / "bars_predictions.csv").exists()
     assert (output / "bars.pt").read_bytes() != b"weeks of work"
 
 
 def test_where_a_model_is_kept_already_its_predictions_follow(place: Place) -> None:
-    """As after a kill between the two, or where the model that was kept was put back and used again."""
+    """This comes about by a kill between the two moves, or if the kept model was put back and used again."""
     output = place.job.output
     output.mkdir(parents=True, exist_ok=True)
     for model in ("bars.pt", "bars.previous.pt"):
@@ -97,7 +97,7 @@ def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None
     assert [one.read_text(encoding="utf-8") for one in kept] == ["model 1", "model 2", "model 3"]
     about = [one.with_name(f"{one.stem}_metadata.json").read_text(encoding="utf-8") for one in kept]
     assert about == ["about 1", "about 2", "about 3"]
-    # One that is kept already is not kept twice.
+    # A model that is kept already is not kept twice.
     model.write_text("model 2", encoding="utf-8")
     place.state = new_state("key", "cpu-plain", None)
     assert [one.name for one in place.train(DONE).replaced] == ["bars.previous-2.pt"]
@@ -109,7 +109,7 @@ def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
     folder, output = RunFolder(tmp_path / "run"), tmp_path / "out"
     written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "model.bin"
     written.parent.mkdir(parents=True)
-    # Where the list of attempts is, which is the harness's.
+    # The program wrote a folder to the place of the harness's list of attempts.
     (written.parent / ATTEMPTS_FILE).mkdir()
     (written.parent / ATTEMPTS_FILE / "x").touch()
     output.mkdir()

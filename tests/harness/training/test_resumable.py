@@ -1,4 +1,4 @@
-"""Which checkpoints a training may resume from."""
+"""Tests of which checkpoints a training may resume from."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ def test_other_options_are_not_resumed_from_checkpoints_whose_record_tells_their
     assert refused() is None
     place.train(replace(DONE, step=100))
     assert refused(epochs=90, loader_workers=0) is None
-    # What was left to the app may be what is named now; of it the app alone knows.
+    # The first training left these options to the app, so only the app knows whether the named values are the same.
     assert refused(target="up_30", schedule="constant") is None
     assert refused(lookback=25) == (
         f"--resume: the checkpoints in {place.job.output} are of a training with --lookback 60, this one has "
@@ -30,6 +30,6 @@ def test_other_options_are_not_resumed_from_checkpoints_whose_record_tells_their
     assert "--hidden-layers" in str(refused(hidden_layers="8,8"))
     assert "this one has --chunk-rows 9" in str(refused(chunk_rows=9))
     assert refused("others", lookback=25) is None
-    # Nor where somebody has trained on since: then only the app knows.
+    # Nor is it refused here if somebody has trained on since, because then only the app knows the options.
     write_checkpoint(place.job.output / "bars_checkpoints", 120)
     assert refused(lookback=25) is None

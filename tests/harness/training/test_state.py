@@ -1,4 +1,4 @@
-"""The file that a training continues from."""
+"""Tests of the file from which a training continues."""
 
 import os
 import re
@@ -48,16 +48,16 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert (file.read("a"), file.read("b")) == (mine, other)
         file.remove()
         assert (file.read("a"), file.read("b")) == (mine, None)
-        # Also while it is set aside.
+        # A training also counts as unfinished while it is set aside.
         assert file.unfinished_other("b") == mine
-        # One of which nothing was begun does not wait.
+        # A training of which no attempt was begun is not set aside.
         file.write(new_state("c", "cpu-plain", None))
         file.write(mine)
         assert file.read("c") is None
         file.remove()
         assert file.read("a") is None
         assert file.unfinished_other("b") is None
-        # What cannot be read is none that may be begun again.
+        # A file that cannot be read must not pass for that of a training that may begin again.
         file.file.mkdir()
         with pytest.raises(OSError, match="not a regular file"):
             file.read("a")
@@ -87,7 +87,7 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(
     subprocess.run(ways_out[0], shell=True, check=True)
     assert [one.state.id for one in unfinished_trainings(results, "mine")] == [mine.id]
     with monkeypatch.context() as patched:
-        # Whoever shares the folder could have any command typed.
+        # Another user who shares the folder could make this user type any command.
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         assert unfinished_trainings(results, "mine") == []
         assert file.unfinished_other("c") is None

@@ -1,4 +1,4 @@
-"""A training from attempt to attempt: what becomes of each is synthetic, nothing is really run."""
+"""Tests of a training from attempt to attempt; the attempts are synthetic, and nothing is really run."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,7 +146,7 @@ def test_of_a_training_that_was_refused_before_it_began_nothing_is_left_to_conti
         place.train()
     assert not place.file.file.exists()
     assert not place.job.output.exists()
-    # One that was there before is the user's.
+    # A folder that was there before belongs to the user.
     place.job.output.mkdir()
     with pytest.raises(UserError, match="63 sessions"):
         place.train()

@@ -1,4 +1,4 @@
-"""Which GPUs the attempts of a training use, and when the CPU or another stack takes over."""
+"""Tests of which GPUs the attempts of a training use, and when the CPU or another stack takes over."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +40,7 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
     assert [resumed_at(run) for run in place.bench.made] == [0, *[10] * 5]
     no_p2p = resolve_run(place.bench.made[1], RunFolder(place.job.output)).intent.variables["train"]
     assert no_p2p["NCCL_P2P_DISABLE"] == "1"
-    # On one device the same gradients are added up.
+    # On one device, micro-batches of 32 add up to the gradients of the same batch.
     assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]
     assert {run.workload.batch_size for run in place.bench.made} == {64}
 
@@ -74,7 +74,7 @@ def test_another_stack_resumes_what_the_first_one_cannot_train(
     assert place.train(Script(step=10), *[Script()] * 7, DONE).model
     assert [run.cell.stack.name for run in place.bench.made] == [*["rocm6.3-torch2.9.1"] * 8, other.stack.name]
     assert (place.lines[-1]["begin"], resumed_at(place.bench.made[-1])) == ("other-stack", 10)
-    # With the settings that were asked for.
+    # The other stack begins with the settings that were asked for.
     assert place.bench.made[-1].cell == other
 
 
