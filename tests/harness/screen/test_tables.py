@@ -102,7 +102,7 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
 
 
 def test_a_narrow_terminal_shows_these_columns_and_as_many_others_as_fit(rows: list[Row]) -> None:
-    """Every column is named here or in the tuple beside its table; otherwise a new one would not fit into 80 columns."""
+    """Every column is named here or in the tuple beside its table; otherwise a new one would not fit 80 columns."""
     (verdict,) = judge(rows, {}, Verdicts())
     always = {
         tables.OF_VERDICTS: (tables.verdicts_table([verdict]), {"cell", "verdict", "passed"}),

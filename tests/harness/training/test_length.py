@@ -25,7 +25,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
-    """Return a function that keeps a run of 260 s: two epochs of 100 s, each with 20 s to validate, and 20 s of other work.
+    """Return a function that keeps a run of 260 s: two epochs, 100 s and 20 s to validate each, and 20 s of other work.
 
     Keywords replace fields of its intent.
     """
