@@ -49,7 +49,7 @@ def replaced(owner, name, fault):
 
 
 def on_the_device(name, spoil):
-    """Return a function that plants a fault in torch only where a device is named, not where references are computed."""
+    """Return a function that plants a fault in torch only for calls that name a device; references name none."""
 
     def plant(monkeypatch):
         right = getattr(torch, name)
