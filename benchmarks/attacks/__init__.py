@@ -1,1 +1,1 @@
-"""Attacks of a hostile app on the harness, each in a campaign of its own, and the table of what came of them."""
+"""Attacks of a hostile app on the harness, each in its own campaign, and the table of their results."""

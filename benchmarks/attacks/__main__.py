@@ -1,8 +1,8 @@
 """Attack the harness with a hostile app, in real containers and as processes. Writes docs/evidence/attacks.md.
 
-Each attack is a campaign of two runs, of the hostile app and then of an honest one, under a watchdog and a bound on
-memory. An image of the hostile app is made from the real image of the cell `cpu-plain`. Needs a Docker engine, but for
-`--executor process`. With `--only` or `--executor` the page is changed only with `--update`.
+Each attack is a campaign of two runs, of the hostile app and then of an honest app, under a watchdog and with limited
+memory. The image of the hostile app is made from the real image of the cell `cpu-plain`. A Docker engine is needed,
+unless `--executor process` is given. With `--only` or `--executor`, the page is changed only if `--update` is given.
 """
 
 import argparse
@@ -41,7 +41,7 @@ EARLIER_STEP_SECONDS = 0.5
 
 
 class Bench:
-    """Runs attacks, each in its own place under `folder`."""
+    """Runs attacks, each in its own place in `folder`."""
 
     def __init__(self, folder: Path, executors: Sequence[ExecutorName], base: str | None) -> None:
         self.folder = folder
@@ -59,14 +59,14 @@ class Bench:
         self._images = self._make_images(matrix) if self._engine else ("", "")
 
     def rows(self, attacks: Sequence[Attack]) -> Iterator[Row]:
-        """Carry out attacks, one after the other."""
+        """Carry out the attacks one after the other and yield their rows."""
         for attack in attacks:
             for executor in self._executors:
                 if executor in attack.executors:
                     yield self._row(attack, executor)
 
     def close(self, *, keep: bool) -> None:
-        """Remove what was made; with `keep`, but for the folder."""
+        """Remove the images and the folder; with `keep`, keep the folder."""
         if self._engine:
             for name in ("base", "stand-in"):
                 remove_image(self._engine, name)
@@ -85,17 +85,17 @@ class Bench:
         return self._engine
 
     def _run_honest(self, executor: ExecutorName) -> None:
-        """Run what is honest once: its reference is used by all, and its files are those of an earlier run."""
+        """Run the honest app once: all attacks use its reference, and its files serve as those of an earlier run."""
         if self._earlier(executor).is_dir():
             return
         place = Place(self.folder / f"honest-{executor}", self.canary)
         place.make()
         if executor == "process":
-            # So that what the stand-in leaves was not made in no time, as what an earlier run left never is.
+            # The steps of a real earlier run took time, so those of the stand-in must take some too.
             (place.folder / SLOW).write_text(f"{EARLIER_STEP_SECONDS}\n", encoding="utf-8")
         results = place.results
         words = ["--matrix", str(place.matrix), "--results", str(results.folder), "run", HONEST_CELL]
-        # As processes, a stand-in for the app is what is honest: it trains in no time.
+        # In processes the honest app is the stand-in, which trains in no time.
         honest = REAL if executor == "docker" else str(self._stand_in)
         command = [sys.executable, "-m", "benchmarks.attacks.campaign", honest, honest, *words]
         command += ["--executor", executor, *place.data_options(executor)]
@@ -136,7 +136,7 @@ class Bench:
 
 
 def main() -> None:
-    """Carry out the attacks that are asked for, print each, and write the page."""
+    """Carry out the chosen attacks, print each result, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="attacks of these names")
     parser.add_argument("--executor", choices=("docker", "process"), help="of one executor alone")
@@ -160,9 +160,9 @@ def main() -> None:
         write_page(read_rows(), trees=_random_trees(given.trees))
         return
     executors: tuple[ExecutorName, ...] = (given.executor,) if given.executor else ("docker", "process")
-    # A short path: sockets are bound in it, and it is in the images.
-    # So that what was started is ended, and what was made is removed.
+    # Exit normally on SIGTERM, so that started processes are ended and images are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(BY_SIGNAL + number))
+    # A short path, because sockets are created in this folder, and because the images contain the path.
     folder = given.folder or Path(tempfile.mkdtemp(prefix="vpoc-attacks-", dir="/tmp"))
     folder.mkdir(exist_ok=True)
     if given.base:
@@ -187,7 +187,7 @@ def main() -> None:
 
 
 def _random_trees(minutes: float) -> dict[str, object]:
-    """Try random trees in `work/` for so long; return how many they were."""
+    """Run the test with random trees in `work/` for that many minutes, and return how many trees it tried."""
     test = "tests/harness/base/files/test_untrusted_tree.py"
     command = [sys.executable, "-m", "pytest", test, "-k", "random_trees", "--capture=no"]
     environment = {**os.environ, "MINUTES": str(minutes)}

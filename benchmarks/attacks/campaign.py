@@ -1,9 +1,9 @@
-"""`matrix` with a hostile environment for the cells of the preset `hostile`: a process of its own for each attack.
+"""Run `matrix` with a hostile environment for the cells of the preset `hostile`, in its own process for each attack.
 
-`python -m benchmarks.attacks.campaign HOSTILE HONEST WORD...`: what `matrix WORD...` does. HOSTILE and HONEST are ids
-of images or paths of interpreters; `real` as HONEST is the cell's own. Everything else is the harness as people run it,
-but for a bound on its memory, and that it takes a stall for a hang as soon as after five completed runs, and in a step
-or a checkpoint sooner still: its own limits are longer than a run of the bench.
+`python -m benchmarks.attacks.campaign HOSTILE HONEST WORD...` does what `matrix WORD...` does. HOSTILE and HONEST are
+ids of images or paths of interpreters; HONEST may be `real`, the cell's own environment. The harness runs as usual,
+with two differences, because its own limits are longer than a run of the bench: its memory is limited, and it judges a
+stall by the limits that it otherwise uses after five completed runs, with still shorter ones for steps and checkpoints.
 """
 
 import resource
@@ -29,17 +29,17 @@ VerifierOf = Callable[[Bench, Notify], Verifier]
 
 
 def with_environments(real: EnvironmentOf, hostile: str, honest: str) -> EnvironmentOf:
-    """Return what gives cells their environment, but the hostile one to those of the preset `hostile`."""
+    """Return a function that gives cells their environment, and those of the preset `hostile` the hostile one."""
 
     def environment(bench: Bench, cell: Cell, notify: Notify = lambda _: None) -> Environment:
         plain = cell.preset.model_copy(update={"name": HONEST, "description": DESCRIPTION})
-        # The identity of the hostile one stays that of the real one, as with an image whose labels lie.
+        # The hostile environment has the identity of the real one, like an image whose labels lie.
         made = real(bench, replace(cell, preset=plain), notify)
         if cell.preset.name == HOSTILE:
             return _in(made, hostile)
         if honest == REAL:
             return made
-        # A container's app that attacks is the real one, with other references; a process's is the stand-in, too.
+        # A hostile container wraps the real app, so the stand-in, whose results differ, needs an identity of its own.
         identity = {**made.identity, "app": "a stand-in"} if made.image else made.identity
         return _in(replace(made, identity=identity), honest)
 
@@ -47,7 +47,7 @@ def with_environments(real: EnvironmentOf, hostile: str, honest: str) -> Environ
 
 
 def with_verifier(real: VerifierOf, honest: str) -> VerifierOf:
-    """Return what gives the environment in which runs are verified: as processes, the honest stand-in."""
+    """Return a function that gives the environment for verification; in processes, it is the honest stand-in."""
 
     def verifier(bench: Bench, notify: Notify = lambda _: None) -> Verifier:
         made = real(bench, notify)
@@ -68,9 +68,9 @@ if __name__ == "__main__":
     Bench.environment = with_environments(Bench.environment, bad, good)  # type: ignore[method-assign, assignment]
     Bench.verifier = with_verifier(Bench.verifier, good)  # type: ignore[method-assign, assignment]
     limits.RUNS_FOR_KNOWN_LIMITS = 0
-    # States are kept between steps.
+    # States are kept between steps, so the limit for steps must leave time for that.
     limits.KNOWN_LIMITS = {**limits.KNOWN_LIMITS, "step": STEP_LIMIT_SECONDS, "checkpoint": STEP_LIMIT_SECONDS}
-    # Soft, so that a training can have it lifted.
+    # Only the soft limit is set, so that a training can raise it again.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
     sys.argv = ["matrix", *words]
     main()

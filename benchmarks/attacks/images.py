@@ -1,6 +1,6 @@
-"""The images of the hostile app: the real image of a cell, with each attack wrapped around its app.
+"""Build the images of the hostile app: the real image of a cell, with each attack wrapped around its app.
 
-None has a label by which the harness would find it: it would be taken for the cell's own.
+None of them has a label by which the harness finds images, because the harness would take it for the cell's own.
 """
 
 import io
@@ -38,12 +38,12 @@ RUN chmod -R a+rX {root} && chmod 755 /opt/venv/bin/python
 
 
 def launcher(python: str, root: str) -> str:
-    """Return the program that stands in the place of the interpreter."""
+    """Return the script that replaces the interpreter."""
     return f'#!/bin/sh\nexec {python} -c "{LAUNCH.format(root=root)}" "$@"\n'
 
 
 def process_launcher(file: Path, app: Path, attack: str, canary: Path, earlier: Path, tether: Path) -> Path:
-    """Write an interpreter with an attack in it and `app` underneath, for the process executor."""
+    """Write an interpreter for the process executor that carries out an attack, with the app `app` inside."""
     values = {NAME: attack, PYTHON: app, CANARY: canary, EARLIER: earlier, TETHER: tether}
     lines = ["#!/bin/sh", *(f"export {name}='{value}'" for name, value in values.items())]
     file.write_text(
@@ -54,7 +54,7 @@ def process_launcher(file: Path, app: Path, attack: str, canary: Path, earlier: 
 
 
 def hostile_image(engine: Engine, image: str, canary: Path, earlier: Path) -> str:
-    """Build the image that all attacks share, from that of a cell; return its id."""
+    """Build the image that all attacks share from the image of a cell, and return its id."""
     text = DOCKERFILE.format(
         image=image,
         root=ROOT,
@@ -96,7 +96,7 @@ def stand_in_image(engine: Engine, image: str) -> str:
 
 
 def attack_image(engine: Engine, base: str, attack: str) -> str:
-    """Build the image of one attack; return its id."""
+    """Build the image of one attack and return its id."""
     text = f"FROM {base}\nENV {NAME}={attack}\n".encode()
     built, _ = engine.client_without_timeout.images.build(
         fileobj=io.BytesIO(text), tag=f"{REPOSITORY}:{attack}", rm=True, forcerm=True
@@ -105,5 +105,5 @@ def attack_image(engine: Engine, base: str, attack: str) -> str:
 
 
 def remove_image(engine: Engine, name: str) -> None:
-    """Remove the image of an attack."""
+    """Remove an image of the bench."""
     engine.client.images.remove(f"{REPOSITORY}:{name}", force=True)

@@ -1,4 +1,4 @@
-"""The table of what came of the attacks."""
+"""Write the table of the attacks' results."""
 
 import json
 import os
@@ -25,7 +25,7 @@ TITLES = {
 
 
 def totals(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the counts; all but the first three and the last have to be 0."""
+    """Return the counts; all except the first three and the last must be 0."""
     return {
         "attacks": len({row.attack for row in rows}),
         "runs": len(rows),
@@ -43,7 +43,7 @@ def totals(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def read_trees(figures: Path = FIGURES) -> dict[str, object] | None:
-    """Return what was seen of random trees: how many in how many minutes, on what day; None where none were tried."""
+    """Return the counts of random trees (trees, minutes, day) as last written; None if no trees were tried."""
     try:
         return json.loads(figures.read_text(encoding="utf-8")).get("random_trees")  # type: ignore[no-any-return]
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def read_trees(figures: Path = FIGURES) -> dict[str, object] | None:
 
 
 def read_rows(figures: Path = FIGURES) -> list[Row]:
-    """Return the rows that were written last; none where there are none."""
+    """Return the rows that were last written; an empty list if there are none."""
     try:
         told = json.loads(figures.read_text(encoding="utf-8"))["rows"]
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def read_rows(figures: Path = FIGURES) -> list[Row]:
 
 
 def merged(before: Sequence[Row], now: Sequence[Row]) -> list[Row]:
-    """Return these rows, and those from before of what was not carried out now, in the order of the list."""
+    """Return the rows of now, and of before where an attack was not carried out now, in the order of the list."""
     found = {(row.attack, row.executor): row for row in (*before, *now)}
     order = {name: number for number, name in enumerate(ATTACKS)}
     return sorted(found.values(), key=lambda row: (order[row.attack], row.executor))
@@ -71,7 +71,7 @@ def merged(before: Sequence[Row], now: Sequence[Row]) -> list[Row]:
 def write_page(
     rows: Sequence[Row], page: Path = PAGE, figures: Path = FIGURES, trees: dict[str, object] | None = None
 ) -> None:
-    """Write the page and its figures; of random trees those of before, unless others are given."""
+    """Write the page and its figures; without `trees`, keep the earlier counts of random trees."""
     trees = trees or read_trees(figures)
     value = {"schema": 1, "totals": totals(rows), "random_trees": trees, "rows": [asdict(row) for row in rows]}
     figures.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
@@ -137,6 +137,6 @@ def _row(row: Row) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that is safe in a cell of a table."""
+    """Return a text that is safe in a cell of a Markdown table."""
     printable = "".join(one if one.isprintable() else " " for one in text)
     return printable.replace("|", "\\|").replace("<", "&lt;")

@@ -1,6 +1,6 @@
-"""The place of an attack: a results folder, a matrix of a hostile and an honest cell, files of the host's user beside.
+"""The place of an attack: results folder, a matrix with a hostile and an honest cell, and files of the host's user.
 
-What is to be found unchanged afterwards is in `canary`: files, their times and modes.
+The files in `canary` must be unchanged afterwards, with their times and modes.
 """
 
 import os
@@ -40,14 +40,14 @@ State = Mapping[str, tuple[str, int, int, bytes]]
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of one attack. `canary` is the same for all of them: its path is in the images."""
+    """The folder of one attack; `canary`: the same folder for all attacks, because its path is in the images."""
 
     folder: Path
     canary: Path
 
     @property
     def results(self) -> Results:
-        """The results of its campaign."""
+        """The results of the attack's campaign."""
         return Results(self.folder / "results")
 
     @property
@@ -61,7 +61,7 @@ class Place:
         return self.folder / "tether"
 
     def data_options(self, executor: ExecutorName) -> list[str]:
-        """Return the options of the data: none for containers, a file that the stand-in does not read for processes."""
+        """Return the data options: none for containers; for processes, a file that the stand-in does not read."""
         if executor == "docker":
             return []
         bars = self.folder / "bars.csv"
@@ -69,7 +69,7 @@ class Place:
         return ["--data", str(bars)]
 
     def make(self) -> None:
-        """Make it, empty."""
+        """Create the place, or empty it."""
         remove_tree(self.folder)
         self.folder.mkdir(parents=True)
         self.matrix.write_text(MATRIX, encoding="utf-8")
@@ -78,7 +78,7 @@ class Place:
 
 
 def make_canary(folder: Path) -> None:
-    """Make the files of the host's user, that nothing may touch."""
+    """Create the files of the host's user, which no attack may touch."""
     remove_tree(folder)
     checkpoints = folder / "training" / "old_checkpoints"
     checkpoints.mkdir(parents=True)
@@ -88,7 +88,7 @@ def make_canary(folder: Path) -> None:
 
 
 def state_of(folder: Path) -> State:
-    """Return kind, mode, time and content of everything in a folder, by name."""
+    """Return mode, time, owner and content of everything in a folder, by name."""
     state = {}
     for place in (folder, *sorted(folder.rglob("*"))):
         seen = place.lstat()
@@ -99,12 +99,12 @@ def state_of(folder: Path) -> State:
 
 
 def changed(before: State, after: State) -> list[str]:
-    """Return the names of what is not what it was."""
+    """Return the names of all that differs."""
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, however deep and closed: 3,000 levels are more than recursion and paths can name."""
+    """Remove a folder of any depth and mode: 3,000 levels are too many for recursion and for path names."""
     if folder.is_dir() and not folder.is_symlink():
-        # As root, modes do not matter; the tool works relative to handles.
+        # root is not bound by modes, and `rm` works relative to open folders.
         os.spawnlp(os.P_WAIT, "rm", "rm", "-rf", "--one-file-system", str(folder))

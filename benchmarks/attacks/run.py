@@ -1,4 +1,4 @@
-"""One attack: its campaign under a watchdog, and all that is to be seen of it from outside."""
+"""Run one attack: its campaign under a watchdog, and what can be seen of it from outside."""
 
 import datetime
 import json
@@ -25,7 +25,7 @@ from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.stacks import ExecutorName
 
 HANG_SECONDS = 60
-# Of the attacked run, and of the whole campaign.
+# Limits for the attacked run and for the whole campaign, in seconds.
 WATCHDOG_SECONDS, CAMPAIGN_SECONDS = 75, 240
 MEMORY_ALLOWED = 200 << 20
 POLL_SECONDS = 0.1
@@ -37,8 +37,10 @@ PAGES = ("report.html", "report.md", "report.xml", "report.json")
 class Row:
     """The outcome of an attack.
 
-    `seconds`: from the intent of its run to the record. `memory`: the most that the harness had of it, bytes. `wrong`:
-    what should not have been; empty where all is well. `day`: of the run, as in 2026-11-24 (UTC).
+    `seconds`: from the intent of its run to the record.
+    `memory`: the harness's peak memory, in bytes.
+    `wrong`: what should not have happened; empty if all is well.
+    `day`: the day of the run, as in 2026-11-24 (UTC).
     """
 
     attack: str
@@ -63,7 +65,7 @@ class Row:
 
 @dataclass
 class _Seen:
-    """The state of a campaign as the watchdog saw it."""
+    """What the watchdog saw of a campaign."""
 
     output: str = ""
     memory: int = 0
@@ -75,15 +77,15 @@ class _Seen:
 def run_attack(
     attack: Attack, executor: ExecutorName, place: Place, environments: tuple[str, str], engine: Engine | None
 ) -> Row:
-    """Run the campaign of one attack in its place, and look at what is left.
+    """Run the campaign of one attack in its place, and inspect what is left.
 
-    `environments`: images or interpreters of the app that attacks and of the honest one.
+    `environments`: images or interpreters of the hostile app and of the honest app.
     """
     before = state_of(place.canary)
     seen = _watched(executor, place, environments)
     hostile, honest = _records(place)
     writes = tuple(f"canary/{name}" for name in changed(before, state_of(place.canary)))
-    # A harness that was killed cannot clear up.
+    # A harness that was killed cannot clean up, so its leftovers are not counted.
     left = tuple(_leftovers(place, engine))
     leftovers = () if seen.killed else left
     carried_out = seen.done or _was_done(place)
@@ -117,7 +119,7 @@ def run_attack(
         carried_out=carried_out,
         outcome=hostile.outcome if hostile else "no record",
         diagnosis=hostile.diagnosis if hostile else None,
-        # Where this checkout lies is nobody's business.
+        # The path of this checkout does not belong in the page.
         detail=(hostile.detail if hostile else _last(seen.output)).replace(f"{CHECKOUT}/", "")[:300],
         seconds=seconds,
         memory=seen.memory,
@@ -133,7 +135,7 @@ def run_attack(
 
 
 def _watched(executor: ExecutorName, place: Place, environments: tuple[str, str]) -> _Seen:
-    """Run the campaign; it is killed where it takes too long."""
+    """Run the campaign; kill it if it takes too long."""
     matrix = ["--matrix", str(place.matrix), "--results", str(place.results.folder)]
     words = [*matrix, "run", HOSTILE_CELL, HONEST_CELL, "--executor", executor, *place.data_options(executor)]
     command = [sys.executable, "-m", "benchmarks.attacks.campaign", *environments, *words]
@@ -198,7 +200,7 @@ def _ends(file: Path, size: int = 1 << 16) -> bytes:
 
 
 def _records(place: Place) -> tuple[Record | None, Record | None]:
-    """Return the records of the hostile and of the honest run."""
+    """Return the records of the hostile run and of the honest run."""
     found: dict[str, Record] = {}
     for run_id in place.results.finished() if place.results.runs.is_dir() else ():
         with suppress(UserError, OSError, RecursionError):
@@ -215,15 +217,15 @@ def _started(place: Place) -> float | None:
 
 
 def _is_late(place: Place) -> bool:
-    """Return whether the attacked run should have its record for long."""
+    """Return whether the attacked run should have had its record long ago."""
     if any(place.results.runs.glob(f"*{HONEST_CELL}*")):
         return False
     started = _started(place)
     return started is not None and time.time() - started > WATCHDOG_SECONDS
 
-
+"""Yield each process, container or temporary folder that is left, ending with its number or name, and remove it."""
 def _leftovers(place: Place, engine: Engine | None) -> Iterator[str]:
-    """Yield what still runs or lies about, in words that end with its number or place; end it."""
+    """Yield each process or container that is left, in words that end with its number or name, and end it."""
     tether = place.tether.stat()
     marked = {process.pid for folder in _hostile_folders(place) for process in processes_of_run(folder)}
     for process in psutil.process_iter():
@@ -260,7 +262,7 @@ def _wrong_diagnosis(attack: Attack, record: Record | None) -> Iterator[str]:
 
 
 def _raw(attack: Attack, place: Place, output: str) -> Iterator[str]:
-    """Yield where what the app said got through as it is."""
+    """Yield the places where the app's text appears unescaped."""
     texts = {"the terminal": output}
     if attack.shown:
         for folder in _hostile_folders(place):

@@ -1,1 +1,1 @@
-"""The hostile app. Standard library only: this is what is put into an image, or runs in place of an interpreter."""
+"""The hostile app, which is copied into an image or runs in place of an interpreter; standard library only."""

@@ -1,4 +1,4 @@
-"""Run the app with the attack that the environment names around it."""
+"""Run the app, wrapped in the attack that the environment variables name."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from benchmarks.attacks.hostile import contents, controls, folders, kinds, links
 from benchmarks.attacks.hostile.app import ATTACKS, App
 
 MODULES = (links, kinds, contents, progress_lines, resources, processes, folders, controls)
-# A group that shows that the bench sees; no attacks.
+# The group whose members are no attacks: they show that the bench notices what it should.
 CONTROLS = "controls"
 NAME, PYTHON, CANARY, EARLIER, TETHER = (
     "ATTACK",
@@ -20,7 +20,7 @@ NAME, PYTHON, CANARY, EARLIER, TETHER = (
 
 
 def main() -> None:
-    """Attack, or be the interpreter that was asked for."""
+    """Carry out the attack, or act as the interpreter for all commands but `train`."""
     values = {name: os.environ.pop(name, "") for name in (NAME, PYTHON, CANARY, EARLIER, TETHER)}
     words, python = sys.argv[1:], values[PYTHON]
     tether = Path(values[TETHER]) if values[TETHER] else None
@@ -29,7 +29,7 @@ def main() -> None:
     if app.command != "train":
         os.execv(python, [python, *words])
     if tether:
-        # Inherited by all that is started from here: it shows from outside what is left, whatever its name.
+        # All processes started from here inherit the open file, so the bench finds those left, whatever their names.
         os.set_inheritable(os.open(tether, os.O_RDONLY), True)
     chosen.act(app)
     app.done()

@@ -1,4 +1,4 @@
-"""The app of an image, with an attack wrapped around it; and the list of all attacks."""
+"""The app of an image, wrapped in an attack, and the list of all attacks."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Named in no honest file: what of it is found raw in a page or a terminal was not escaped.
+# Texts that no honest file contains: where they appear raw in a page or on a terminal, they were not escaped.
 HTML = "<img src=x onerror=planted()>"
 ESCAPES = "\x1b]0;planted\x07\x1b[2Jplanted"
 DONE = "attack-done"
@@ -23,8 +23,9 @@ WAIT_SECONDS = 0.02
 class Attack:
     """An attack: what it does, and what the record of its run may say.
 
-    `may_complete`: why a run that completed is true all the same; without, it must not complete. `diagnoses`: the only
-    ones that are right. `shown`: its strings reach pages and terminals, which are looked at.
+    `may_complete`: why a completed run is still right; None if the run must not complete.
+    `diagnoses`: the only diagnoses that are right.
+    `shown`: the attack's text reaches pages and terminals, which the bench then inspects.
     """
 
     name: str
@@ -39,20 +40,20 @@ class Attack:
 
 ATTACKS: dict[str, Attack] = {}
 BOTH = ("docker", "process")
-# What a process would do to the host itself, and what a container may.
+# Attacks on the host itself, which only a contained process may try.
 CONTAINED = ("docker",)
 UNCHANGED = "nothing that the result claims is changed"
 
 
 def register(name: str, group: str, what: str, act: Callable[["App"], None], **more: Any) -> None:
-    """Enter an attack in the list."""
+    """Add an attack to the list."""
     if name in ATTACKS:
         raise ValueError(name)
     ATTACKS[name] = Attack(name, group, what, act, **more)
 
 
 def attack(what: str, **more: Any) -> Callable[[Callable[["App"], None]], Callable[["App"], None]]:
-    """Enter a function in the list: named as it is, in the group of its module."""
+    """Return a decorator that adds a function to the list, under its own name and in the group of its module."""
 
     def enter(act: Callable[["App"], None]) -> Callable[["App"], None]:
         register(act.__name__.replace("_", "-"), act.__module__.rpartition(".")[2], what, act, **more)
@@ -62,11 +63,13 @@ def attack(what: str, **more: Any) -> Callable[[Callable[["App"], None]], Callab
 
 
 class App:
-    """The real app underneath, in its own folder `work`, which is the current one.
+    """The real app inside the attack, with the run's folder `work` as the current folder.
 
-    `words`: the command line after the interpreter. `canary`: a folder of the host's user outside. `earlier`: a folder
-    with what an honest run left. `tether`: a file that tells the bench that the attack was carried out, also where
-    its folder is gone; none in containers.
+    `words`: the command line after the interpreter.
+    `canary`: a folder of the host's user, outside of the run.
+    `earlier`: a folder with what an honest run left.
+    `tether`: a file that tells the bench that the attack was carried out, even if the run's folder is gone; None in
+        containers.
     """
 
     def __init__(self, words: list[str], python: str, canary: Path, earlier: Path, tether: Path | None = None) -> None:
@@ -80,12 +83,12 @@ class App:
 
     @property
     def command(self) -> str:
-        """The command of the app."""
+        """The command of the app, or an empty string."""
         return self.words[2] if self.words[:2] == ["-m", "vpoc"] and len(self.words) > 2 else ""
 
     @property
     def run_folder(self) -> Path:
-        """The folder that belongs to the harness, where that can be reached."""
+        """The folder that belongs to the harness if the app can reach it, else `work`."""
         return next((place for place in (self.work, self.work.parent) if (place / "intent.json").exists()), self.work)
 
     def words_with(self, **changes: str) -> list[str]:
@@ -100,13 +103,13 @@ class App:
         return subprocess.Popen([self._python, *(words or self.words)], close_fds=False)
 
     def run(self, words: list[str] | None = None) -> None:
-        """Run the real app; what it fails at ends the attack, too."""
+        """Run the real app; if the app fails, end the attack with its exit status."""
         if status := self.start(words).wait():
             sys.exit(status)
 
     @contextmanager
     def training(self, step: int = 1) -> Iterator[None]:
-        """Run the real app; what is done in here happens while it trains, from this step on."""
+        """Run the real app; the body of the `with` statement runs while the app trains, from this step on."""
         process = self.start()
         self.wait_for_step(step, process)
         yield
@@ -114,7 +117,7 @@ class App:
             sys.exit(status)
 
     def run_unseen(self, step: int | None = None) -> Path:
-        """Run the real app with another folder for progress and result, which is returned; to a step, or to its end."""
+        """Run the real app, to a step or to its end, with another folder for progress and result; return the folder."""
         folder = self.work / "scratch" / "unseen"
         folder.mkdir(parents=True, exist_ok=True)
         process = self.start(self.words_with(run_dir=str(folder)))
@@ -128,7 +131,7 @@ class App:
         return folder
 
     def wait_for_step(self, step: int, process: subprocess.Popen[bytes], folder: Path | None = None) -> None:
-        """Wait until the real app has made that many steps, or has ended."""
+        """Wait until the real app has made that many steps or has ended."""
         while process.poll() is None:
             lines = self.progress(folder)
             if any(line["phase"] not in ("import", "init", "data", "features", "first-step") for line in lines) and (
@@ -138,7 +141,7 @@ class App:
             time.sleep(WAIT_SECONDS)
 
     def progress(self, folder: Path | None = None) -> list[dict[str, Any]]:
-        """Return the whole lines of progress there are."""
+        """Return the complete progress lines."""
         try:
             text = ((folder or self.work) / "progress-0.jsonl").read_text(encoding="utf-8")
         except OSError:
@@ -150,15 +153,15 @@ class App:
         return dict(json.loads(((folder or self.work) / "result.json").read_text(encoding="utf-8")))
 
     def write_result(self, value: dict[str, Any]) -> None:
-        """Claim that as the result."""
+        """Write a value as the result."""
         (self.work / "result.json").write_text(json.dumps(value), encoding="utf-8")
 
     def change_result(self, **changes: Any) -> None:
-        """Claim something else for some keys."""
+        """Replace some values of the result."""
         self.write_result({**self.result(), **changes})
 
     def done(self) -> None:
-        """Say that the attack was carried out, or is about to be, once."""
+        """Report once that the attack was carried out, or is about to be."""
         if self._said:
             return
         self._said = True
@@ -170,7 +173,7 @@ class App:
 
 
 def replace(place: Path) -> Path:
-    """Make room for something else of that name."""
+    """Delete whatever has that name, so that something else can be put there."""
     if place.is_symlink() or (place.exists() and not place.is_dir()):
         place.unlink()
     elif place.exists():
@@ -180,12 +183,12 @@ def replace(place: Path) -> Path:
 
 
 def link(place: Path, target: Path | str) -> None:
-    """Put a link in the place of something."""
+    """Replace something by a symbolic link."""
     replace(place).symlink_to(target)
 
 
 def daemon() -> bool:
-    """Go on as a process that nothing ties to its parents; True in that process."""
+    """Fork a process that has no tie to its parents; return True in that process."""
     if os.fork():
         return False
     os.setsid()

@@ -1,4 +1,4 @@
-"""Lies and rubbish: files that are what they should be, and say what they should not."""
+"""Attacks with files of the right kind and wrong content: lies and garbage."""
 
 import hashlib
 import json
@@ -74,7 +74,7 @@ RESULTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
         lambda v: _with(v, epoch_losses=[{**one, "validation": one["validation"] / 2} for one in v["epoch_losses"]]),
     ),
 }
-# A reader may see nothing wrong in them, if they are not too large for it.
+# Content that only looks odd to people: a reader may accept it, unless it is too large.
 ONLY_FOR_PEOPLE = ("null-characters", "huge-string")
 IN_CONTAINERS_TOO = ("deep", "large-integer", "huge-string", "flattering-losses")
 for _name, (_what, _text) in RESULTS.items():
@@ -248,7 +248,7 @@ def _planted(value: Any, keep: tuple[str, ...]) -> Any:
 
 
 def _nonce(app: App) -> dict[str, str]:
-    """Return what the real app tells to belong to its run."""
+    """Return the values by which the real app's progress lines identify their run."""
     folder = app.work / "scratch" / "unseen"
     folder.mkdir(parents=True, exist_ok=True)
     process = app.start(app.words_with(run_dir=str(folder)))

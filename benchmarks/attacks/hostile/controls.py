@@ -1,4 +1,4 @@
-"""Controls that show that the bench sees: an app that does no harm, and what nobody can keep a process from doing."""
+"""Controls that show that the bench notices harm: an app that does none, and one that does what nothing can prevent."""
 
 from benchmarks.attacks.hostile.app import UNCHANGED, App, attack
 

@@ -1,4 +1,4 @@
-"""The run folder itself: moved, deleted, closed, with a forged record."""
+"""Attacks on the run folder itself: moved, deleted, made inaccessible, or with a forged record."""
 
 import json
 import os

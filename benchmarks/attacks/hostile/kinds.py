@@ -1,4 +1,4 @@
-"""Files of other kinds than the harness expects, too large, too many, too deep, with odd names."""
+"""Attacks with files of unexpected kinds, too large, too many, too deep or with odd names."""
 
 import os
 import socket
@@ -64,7 +64,7 @@ MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling": (_dangling, "a dangling link"),
 }
 RESULT, MODEL, PROGRESS = "result.json", "output/model.pt", "progress-0.jsonl"
-# Place, kinds, and whether a run may complete all the same: where nothing of the result is in there.
+# The place, the kinds, and whether a run may still complete, because the place holds no part of the result.
 PLACES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
     (RESULT, ("fifo", "socket", "directory", "sparse", "zeros", "device"), False),
     (MODEL, ("fifo", "directory", "sparse", "zeros"), False),
@@ -137,7 +137,7 @@ def _deep(app: App, top: str) -> None:
     os.chdir(folder)
     app.done()
     for _ in range(LEVELS):
-        # Deeper than any path can name.
+        # This makes a path that is longer than any name the kernel accepts.
         os.mkdir("d")  # noqa: PTH102
         os.chdir("d")
     os.chdir(app.work)

@@ -1,4 +1,4 @@
-"""Links at every name that the harness reads or writes, and at folders in between."""
+"""Attacks with links at every name that the harness reads or writes, and at the folders in between."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from benchmarks.attacks.hostile.app import BOTH, UNCHANGED, App, attack, daemon,
 
 GROUP = "links"
 SECRET = "ssh-key"
-# Names that the harness writes, none of which it may follow.
+# Names that the harness writes; it must follow a link at none of them.
 WRITTEN = (
     "log.txt",
     "check-model.txt",
@@ -25,7 +25,7 @@ WRITTEN = (
     "imported.json",
 )
 IN_CONTAINERS_TOO = ("check-model.txt", "record.json", "log.txt", "process.json")
-# More than any harness here has.
+# Larger than the process id of any harness here.
 LARGEST_PID = 40_000
 
 
@@ -192,7 +192,7 @@ def swap_progress(app: App) -> None:
         sys.exit(process.returncode)
 
 
-# Ended between two swaps it leaves what the run made, which is copied and verified as ever.
+# If the process is ended between two swaps, the run's own files are left, which are copied and verified as usual.
 @attack("a process that is left goes on swapping `output/` and `result.json` for links", may_complete=UNCHANGED)
 def swap_output_afterwards(app: App) -> None:
     app.run()

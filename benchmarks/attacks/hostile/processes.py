@@ -1,4 +1,4 @@
-"""Processes that hide, do not end, or stop."""
+"""Attacks with processes that hide, do not end or stop."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.attacks.hostile.app import BOTH, CONTAINED, UNCHANGED, App, attack, daemon
 
-# A child of an attack ends by itself in the end, whatever becomes of it.
+# A child of an attack ends by itself after this time, whatever happens to it.
 LIFE_SECONDS = 240
 PR_SET_NAME = 15
 DEAF = 200
@@ -148,7 +148,7 @@ def break_out(app: App) -> None:
     )
     app.done()
     for words in tries:
-        # Not every image has all of these programs.
+        # Some images lack some of these programs.
         with suppress(OSError):
             subprocess.run(words, check=False, stdin=subprocess.DEVNULL)
     print("socket of the engine:", Path("/var/run/docker.sock").exists(), file=sys.stderr, flush=True)

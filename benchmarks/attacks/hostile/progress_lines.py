@@ -1,4 +1,4 @@
-"""Lies and rubbish in the lines of progress."""
+"""Attacks with lies and garbage in the progress lines."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def rubbish_position(app: App) -> None:
 
 
 def _fabricate(app: App, tell: Callable[[int], tuple[str, int]]) -> None:
-    """Tell progress without end, and do nothing."""
+    """Write progress lines without end, and do nothing else."""
     folder = app.run_unseen(3)
     first = app.progress(folder)
     lines: list[str | bytes] = [json.dumps(line) + "\n" for line in first]

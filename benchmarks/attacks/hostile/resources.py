@@ -1,4 +1,4 @@
-"""More of everything than the harness, or the host, has room for. Each is bounded: the machine has to survive."""
+"""Attacks that take more than the harness or the host has. Each is bounded, so that the machine survives."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from benchmarks.attacks.hostile.app import BOTH, CONTAINED, UNCHANGED, App, atta
 
 GB = 1 << 30
 MEGABYTE = b"x" * 1023 + b"\n"
-# Above what one run may have on a host of some cores.
+# More processes than one run may have on a host with some cores.
 PROCESSES = 4_600
 HELD_SECONDS = 3
 
