@@ -1,6 +1,6 @@
-"""The app's code on a GPU, row by row: what holds, what differs from the CPU's answers, and how fast it is.
+"""The GPU evidence kit: it runs the app's code on a GPU and compares answers with the CPU's, and speeds.
 
-`python -m benchmarks.gpu_evidence` needs a Python with torch 2.5 or newer and numpy, nothing else: no network, no root,
-no polars. The samples it trains on are prepared before (`benchmarks/gpu_evidence/prepare.py`) and carried in one file.
-Every row runs in a process of its own, with a time limit. It says something about code on a GPU, never about a cell.
+`python -m benchmarks.gpu_evidence` needs only a Python with torch 2.5 or newer and numpy: no network, no root and no
+polars. Its samples are prepared in advance (`benchmarks/gpu_evidence/prepare.py`) and carried along in one file. Every
+row runs in its own process, with a time limit. A row says something about code on a GPU, and nothing about a cell.
 """

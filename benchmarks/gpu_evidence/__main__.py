@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu_evidence`."""
+"""Run the kit's rows: `python -m benchmarks.gpu_evidence`."""
 
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# By any Python: the app need not be installed in it.
+# The app need not be installed, so that any Python can run the kit.
 sys.path[:0] = [str(ROOT), str(ROOT / "app")]
 
 from benchmarks.gpu_evidence.page import page  # noqa: E402
@@ -43,7 +43,7 @@ It writes gpu-evidence.json and gpu-evidence.md into --output. Exit status: 0 no
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rows, write what was found, and return the exit status."""
+    """Run the rows, write the findings, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     rows = _chosen(chosen.rows)
     if chosen.list:
@@ -112,7 +112,7 @@ def _measure(rows: Sequence[Row], device: str, facts: dict[str, Any], chosen: ar
         found.append(judged)
         if not chosen.json:
             _show(judged)
-        # After each row: a GPU can take the host with it.
+        # Written after each row, because a GPU can take the host down with it.
         _write(output, document())
     for file in folder.iterdir():
         file.unlink()
@@ -137,7 +137,7 @@ def _write(output: Path, document: dict[str, Any]) -> None:
 
 
 def _facts(device: str) -> dict[str, Any]:
-    """In a process of its own: this one must not hold the device."""
+    """Return the facts of the device; a child process finds them, because this process must not hold the device."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
     done = subprocess.run(
         [sys.executable, "-c", FACTS, device], env=environ, capture_output=True, text=True, check=True, timeout=START_S
@@ -147,7 +147,7 @@ def _facts(device: str) -> dict[str, Any]:
 
 
 def _source() -> dict[str, Any]:
-    """The revision of the checkout, where there is git and a repository."""
+    """Return the revision of the checkout, or None without git or without a repository."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
@@ -170,7 +170,7 @@ def _show(judged: Judged) -> None:
 
 
 def _chosen(patterns: Sequence[str]) -> tuple[Row, ...]:
-    """The rows whose names match one of the patterns, in order; all without patterns. Exits where one matches none."""
+    """Return the rows that match one of the patterns, in order, or all rows; exit if a pattern matches none."""
     for pattern in patterns:
         if not any(fnmatchcase(row.name, pattern) for row in ROWS):
             print(f"gpu-evidence: {pattern}: no such row; --list names them", file=sys.stderr)

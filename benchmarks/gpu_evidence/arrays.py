@@ -21,7 +21,7 @@ SCHEMA = 1
 MODELS = ("mlp", "attention", "attention-small")
 BATCH = {"mlp": 64, "attention": 16, "attention-small": 16}
 VALIDATION = 64
-"""Samples that validate."""
+"""The number of samples for validation."""
 LEVELS = ("vpoc", "vah", "val", "vpoc_volume", "area_volume", "volume")
 BAR_COLUMNS = ("ts", "low", "high", "close", "volume")
 SESSION_COLUMNS = ("start", "stop")
@@ -29,7 +29,7 @@ SESSION_COLUMNS = ("start", "stop")
 
 @dataclass(frozen=True)
 class RthSessions:
-    """Rows of the bars at which the regular hours of each session begin and end, [sessions]."""
+    """The rows of the bars at which the regular hours of each session begin and end, [sessions]."""
 
     start: Ints
     stop: Ints
@@ -37,19 +37,19 @@ class RthSessions:
 
 @dataclass(frozen=True)
 class CarriedFeatures:
-    """Facts of the features that the samples were made of, as a training wants them."""
+    """The facts that a training needs about the features from which the samples were made."""
 
     data_sha256: str
     bar_seconds: int = 60
     options: FeatureOptions = field(default_factory=FeatureOptions)
 
     def summary(self) -> str:
-        """Return a few words on them."""
+        """Return a short description."""
         return f"prepared arrays {self.data_sha256[:12]}"
 
 
 class Arrays:
-    """The file `path`, read when it is asked for; UserError when it is not there or of another version."""
+    """The arrays in the file `path`, each read when it is used; UserError if it is missing or of another version."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -62,11 +62,11 @@ class Arrays:
 
     @property
     def features(self) -> CarriedFeatures:
-        """Facts of the features."""
+        """The facts of the features."""
         return CarriedFeatures(self.facts["sha256"])
 
     def samples(self, kind: str, count: int) -> tuple[Samples, Samples]:
-        """Return `count` samples to train the model `kind`, repeated where there are fewer, and those to validate."""
+        """Return `count` samples to train the model `kind`, repeated if there are fewer, and samples to validate."""
         window = window_of(kind)
         ends = self._file["ends"]
         usable = ends >= window - 1
@@ -82,7 +82,7 @@ class Arrays:
         return training.take(slice(count)), validating
 
     def bars(self) -> Bars:
-        """The bars of regular hours and around; what a profile does not need is empty."""
+        """Return the bars of regular hours and around them; columns that a profile does not need are zero."""
         columns = {name: self._file[f"bars_{name}"].astype(np.int64) for name in BAR_COLUMNS}
         none = np.zeros(len(columns["ts"]), dtype=np.int64)
         return Bars(
@@ -99,19 +99,19 @@ class Arrays:
         )
 
     def sessions(self) -> RthSessions:
-        """Where the regular hours of each session are."""
+        """Return the rows of the bars where the regular hours of each session begin and end."""
         return RthSessions(**{name: self._file[f"sessions_{name}"].astype(np.int64) for name in SESSION_COLUMNS})
 
     def levels(self, placement: str, value_area: str) -> Levels:
-        """The exact levels of each session's profile, as the CPU computes them."""
+        """Return the exact levels of each session's profile, as the CPU computed them."""
         return Levels(*self._file[f"levels_{placement}_{value_area}"])
 
     def reference(self, kind: str) -> Floats:
-        """Loss and gradient norm of each step, [steps, 2], of the model `kind` in float32 on a CPU."""
+        """Return loss and gradient norm of each step, [steps, 2], of the model `kind` in float32 on a CPU."""
         found: Floats = self._file[f"reference_{kind}"]
         return found
 
 
 def feature_count() -> int:
-    """How many inputs a row has."""
+    """Return the number of inputs of a row."""
     return len(NAMES)

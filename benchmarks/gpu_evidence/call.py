@@ -1,4 +1,4 @@
-"""Calls the function of a row, in the process of that row, and leaves its numbers beside its answer."""
+"""Call the function of a row, in the row's process, and write its numbers to a file."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from vpoc.probes.site import Site
 
 
 def call(site: Site, name: str, arrays: str, steps: str, folder: str) -> str:
-    """Return the line of the row `name`; its numbers go to a file of that name in `folder`."""
+    """Run the row `name` and return its line of text; its numbers go to a file of that name in `folder`."""
     row = row_named(name)
     module, _, function = row.function.partition(":")
     try:
@@ -29,5 +29,5 @@ def _leave(folder: Path, name: str, numbers: Numbers) -> None:
 
 
 def _no_number(value: object) -> bool:
-    """Return whether strict JSON has no word for a value."""
+    """Return whether a value is a float that strict JSON cannot express."""
     return isinstance(value, float) and not math.isfinite(value)

@@ -1,4 +1,4 @@
-"""The finding of a row."""
+"""What a row takes and returns: the kit, the finding and the error for a difference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ Numbers = Mapping[str, float | int | str | bool | None]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line, and the numbers behind it."""
+    """The result of a row: one line of text, and the numbers behind it."""
 
     text: str
     numbers: Numbers = field(default_factory=dict)
 
 
 class DiffersError(WrongResultError):
-    """The code does not do on this device what it should; the line has the numbers that matter, `numbers` all."""
+    """Raised if the code does not work on this device as it should; the text has the main numbers, `numbers` all."""
 
     def __init__(self, text: str, numbers: Numbers) -> None:
         super().__init__(text)
@@ -27,14 +27,14 @@ class DiffersError(WrongResultError):
 
 @dataclass(frozen=True)
 class Kit:
-    """The input of every row: the file of prepared arrays, and how many steps a training makes."""
+    """The input of every row: the file of prepared arrays, and the number of steps of a training."""
 
     arrays: Path
     steps: int
 
 
 def held_if(condition: bool, text: str, numbers: Numbers) -> Finding:
-    """Return the finding; DiffersError with the same text unless `condition`."""
+    """Return the finding if `condition` holds; else raise DiffersError with the same text."""
     if not condition:
         raise DiffersError(text, numbers)
     return Finding(text, numbers)

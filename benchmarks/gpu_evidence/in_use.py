@@ -1,4 +1,4 @@
-"""Is a GPU in use by others? What breaks it must not be run then."""
+"""Whether a GPU is in use by others, so that rows that break it must not run."""
 
 import os
 import shutil
@@ -11,13 +11,13 @@ from vpoc.gpu_memory.amdgpu import find_cards, owners
 TOOL_S = 30
 GONE_S = 5.0
 IDLE_MIB = 1024
-"""A GPU that nobody uses has less of its memory in use."""
+"""An unused GPU has less memory in use than this."""
 
 
 def why_not(device: str, hip: str | None) -> str | None:
-    """Return why nothing may be broken here: a display, another process, or nobody to ask; None when it may.
+    """Return why nothing may be broken here: a display, another process, or no way to know; None if it may.
 
-    `hip`: version of HIP that torch was built for, None where it was built for CUDA.
+    `hip`: the version of HIP that torch was built for, or None for a torch built for CUDA.
     """
     if device == "cpu":
         return "needs a GPU"
@@ -37,7 +37,7 @@ def why_not(device: str, hip: str | None) -> str | None:
 
 
 def _others_on_amd() -> list[str]:
-    """Processes that hold memory of a GPU; the driver's list can outlive one by some seconds."""
+    """Return the processes that hold memory of a GPU; wait, because the driver lists an ended process for seconds."""
     until = time.monotonic() + GONE_S
     while others := [str(owner.pid) for owner in owners() if owner.pid != os.getpid()]:
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""The document as a page in Markdown."""
+"""Render the kit's document as a page in Markdown."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Prepare the arrays that the rows work on: `python -m benchmarks.gpu_evidence.prepare FILE`, on a CPU.
 
-Needs the app with all it depends on. The bars are synthetic.
+This needs the app with all its dependencies. The bars are synthetic.
 """
 
 import argparse
@@ -38,11 +38,11 @@ PLACEMENTS = ("uniform", "typical", "close")
 VALUE_AREAS = ("two_row", "one_row")
 LOOKBACK = 20
 WINDOW_ROWS = 31
-"""Rows before the first that has a whole window."""
+"""The number of rows before the first row that has a full window."""
 
 
 def prepared(sessions: int, steps: int) -> dict[str, Any]:
-    """All arrays but the references."""
+    """Return all arrays except the references."""
     with tempfile.TemporaryDirectory() as folder:
         csv = Path(folder) / "synthetic.csv"
         content = synthetic_csv(sessions, 7)
@@ -67,7 +67,7 @@ def prepared(sessions: int, steps: int) -> dict[str, Any]:
 
 
 def references(path: Path, steps: int) -> dict[str, Any]:
-    """Loss and gradient norm of each step of each model, in float32 on one thread of this CPU."""
+    """Return loss and gradient norm of each step of each model, in float32 on one thread of this CPU."""
     arrays, found = Arrays(path), {}
     with tempfile.TemporaryDirectory() as folder:
         for kind in MODELS:
@@ -77,7 +77,7 @@ def references(path: Path, steps: int) -> dict[str, Any]:
 
 
 def prepare(path: Path, sessions: int, steps: int) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".tmp.npz")
     arrays = prepared(sessions, steps)
@@ -87,7 +87,7 @@ def prepare(path: Path, sessions: int, steps: int) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Read the command line and write the file."""
     parser = argparse.ArgumentParser(prog="prepare", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("file", type=Path, help="file to write, some MB")
     parser.add_argument("--sessions", type=int, default=250, help="synthetic sessions (default: 250)")

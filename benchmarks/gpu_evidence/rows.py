@@ -1,4 +1,4 @@
-"""The rows, by worth: what would be lost most if the time ran out comes first, what breaks the GPU last."""
+"""The rows of the kit in the order in which they run: the most valuable first, those that break the GPU last."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,9 +14,11 @@ CALL = "benchmarks.gpu_evidence.call:call"
 class Row:
     """A row: its function is `module:function` of the checks, called with a Site, the Kit and `arguments`.
 
-    `probe`: a check of `vpoc probe` in its place. `needs_gpu`: makes no sense on a CPU. `shown_red`: a test plants a
-    fault in the code that it judges, and sees that it differs. `destructive`: ends a process or the GPU. `long`:
-    takes minutes on a GPU, too.
+    `probe`: a check of `vpoc probe` that is run instead of the function.
+    `needs_gpu`: whether the row makes no sense on a CPU.
+    `shown_red`: whether a test plants a fault in the code that the row judges, and sees that the row differs.
+    `destructive`: whether the row crashes a process or the GPU.
+    `long`: whether the row takes minutes even on a GPU.
     """
 
     name: str
@@ -31,7 +33,7 @@ class Row:
     long: bool = False
 
     def check(self, *given: str) -> Check:
-        """Return it as a check that the app can run; `given` goes to every row."""
+        """Return the row as a check that the app can run; `given` are the arguments that every row gets."""
         return self.probe or Check(self.name, self.shows, self.limit_s, CALL, (self.name, *given))
 
 
@@ -56,7 +58,7 @@ def _models() -> tuple[Row, ...]:
 
 
 def _probe(check: Check) -> Row:
-    # Only checks between several devices, and those of a library for GPUs, have nothing to do on a CPU.
+    # On a CPU, checks between several devices and checks of a library for GPUs have nothing to do.
     alone = check.name in ("peer-copy", "data-parallel", "hipblaslt-shape")
     return Row(
         f"probe-{check.name}",
@@ -74,7 +76,7 @@ PROBES_SHOWN_RED = (
     *("copy", "allocate", "matmul-fp32", "matmul-fp16", "matmul-bf16", "addmm", "convolution"),
     *("attention-forward", "attention-backward", "optimizer-step", "compile", "all-reduce", "fragmented"),
 )
-"""Checks of `vpoc probe` in which the tests of the kit plant a fault."""
+"""The checks of `vpoc probe` in which the kit's tests plant a fault."""
 
 DEVICE_PATHS = ("naive", "chunked", "preallocated", "pooled")
 BY_WORTH = (
@@ -92,7 +94,7 @@ BY_WORTH = (
     *("ddp", "fsdp", "two-processes", "loader-workers", "checkpoint", "probe-[!c]*", "probe-convolution"),
     *("profile-speed", "speed-*", "probe-compile", "matrix-run-standard", "*"),
 )
-"""Patterns of names: a row is run where the first that it matches stands."""
+"""Patterns of names: a row runs at the place of the first pattern that matches its name."""
 
 ALL_ROWS: tuple[Row, ...] = (
     Row("environment", "the app names the device and its memory as the driver does", 120, f"{CHECKS}.environment:told"),
@@ -231,5 +233,5 @@ ROWS = tuple(sorted(ALL_ROWS, key=_worth))
 
 
 def row_named(name: str) -> Row:
-    """Return the row; KeyError where there is none."""
+    """Return the row of that name; KeyError if there is none."""
     return {row.name: row for row in ROWS}[name]

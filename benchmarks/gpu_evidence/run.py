@@ -1,4 +1,4 @@
-"""One row after another, each in a process of its own, until all are done or the time is."""
+"""Run one row after another, each in its own process, until all are done or the time is up."""
 
 import json
 import os
@@ -18,21 +18,21 @@ from vpoc.probes.run_one import run_check
 HELD, DIFFERS, NOT_APPLICABLE, NOT_REACHED = "held", "differs", "not-applicable", "not-reached"
 VERDICTS = (DIFFERS, HELD, NOT_APPLICABLE, NOT_REACHED)
 ROOTS = (Path(__file__).parents[2], Path(__file__).parents[2] / "app")
-"""Folders that a row's process imports from: the checkout, and the app in it."""
+"""Folders from which a row's process imports: the checkout and the app in it."""
 PYTHONPATH = os.pathsep.join([*map(str, ROOTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 LEAST_S = 5.0
-"""A row is not begun with less time than this."""
+"""A row is not started if less time than this is left, in seconds."""
 LONGEST_ON_GPU_S = 120.0
-"""Nothing but a `matrix run` and a compiler takes longer there, unless it hangs."""
+"""On a GPU, only a `matrix run` and a compiler take longer than this, unless they hang."""
 HANGS_AFTER_S = 60.0
-"""A row that was given as much and did not end hangs, also where its own limit is longer."""
+"""A row that had this many seconds and did not end hangs, even if its own limit is longer."""
 START_S = 120.0
-"""Time that torch has to be imported and to find its devices."""
+"""Seconds in which torch must be imported and must find its devices."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A row and what it showed. `seconds` None: it was not begun."""
+    """A row and its verdict; `seconds`: None if the row was not started."""
 
     row: Row
     verdict: str
@@ -42,7 +42,7 @@ class Judged:
     last_lines: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as it stands in gpu-evidence.json."""
+        """Return the row's entry in gpu-evidence.json."""
         return {
             "row": self.row.name,
             "shows": self.row.shows,
@@ -58,9 +58,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class Setting:
-    """How rows are run: on which device, on which arrays, how many steps, until when (`time.monotonic`).
+    """How rows are run.
 
-    `folder`: for their numbers. `hip`: version of HIP that torch was built for.
+    `until`: the deadline, by `time.monotonic`.
+    `folder`: where rows leave their numbers.
+    `hip`: the version of HIP that torch was built for, or None.
     """
 
     device: str
@@ -75,7 +77,7 @@ class Setting:
 def run_rows(
     rows: Sequence[Row], setting: Setting, interrupted: Callable[[], bool], before: Callable[[Row], None]
 ) -> Iterator[Judged]:
-    """Run the rows in turn; `before` gets the next one first. Those for which time is not left are not reached."""
+    """Run the rows in turn; `before` is called with each row first. Rows for which no time is left are not reached."""
     os.environ["PYTHONPATH"] = PYTHONPATH
     lost = ""
     for row in rows:
@@ -97,7 +99,7 @@ def run_rows(
 
 
 def run_row(row: Row, setting: Setting, left: float, interrupted: Callable[[], bool]) -> Judged:
-    """Run one row, within its limit and the seconds that are `left`; one cut short before it could be said to hang."""
+    """Run one row for at most its limit and the `left` seconds; if it is stopped too early, that is no hang."""
     check = row.check(str(setting.arrays), str(setting.steps), str(setting.folder))
     quick = setting.device == "cuda" and not row.long
     own = min(row.limit_s, LONGEST_ON_GPU_S) if quick else row.limit_s
@@ -125,7 +127,7 @@ def _detail(result: CheckResult) -> str:
 
 
 def device_that_is_there() -> str:
-    """Return cuda where torch sees a GPU, else cpu. In a process of its own: this one must not hold the device."""
+    """Return cuda if torch sees a GPU, else cpu; a child process looks, because this one must not hold the device."""
     words = [sys.executable, "-c", "import torch; print(torch.cuda.is_available())"]
     said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=START_S).stdout
     return "cuda" if said.split()[-1:] == ["True"] else "cpu"

@@ -1,4 +1,4 @@
-"""Trainings on the prepared samples, by the app's own code, as `vpoc train` makes them."""
+"""Trainings on the prepared samples by the app's own code, as `vpoc train` makes them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -24,19 +24,19 @@ ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
 
 @dataclass(frozen=True)
 class Carried(Prepared):
-    """A run whose samples are there already: so many that an epoch has `steps` steps."""
+    """A run whose samples are prepared already; there are so many that an epoch has `steps` steps."""
 
     arrays: Arrays
     steps: int
 
     def samples(self, options: TrainOptions, kind: str) -> Split:
-        """As Prepared.samples; they were scaled when they were prepared."""
+        """Return the samples as Prepared.samples does; they were scaled when they were prepared."""
         train, validation = self.arrays.samples(kind, self.steps * options.batch_size)
         return Split(train, None, validation, fit_scaling(train.inputs, train.ends))
 
 
 def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
-    """The defaults of `vpoc train` for bar rows, all epochs and the last weights, with what was chosen."""
+    """Return the options of `vpoc train`: defaults for bar rows, all epochs and the last weights, and `chosen`."""
     words = ["--data", "prepared", "--device", device, "--batch-size", str(BATCH[kind]), "--epochs", "1"]
     words += ["--lookback", "20", "--keep", "last", "--patience", "0", "--loader-workers", "0"]
     words += ["--rank-timeout", "60", "--checkpoint-every", "3600"]
@@ -55,7 +55,7 @@ def fit(
     ranks: Ranks = ALONE,
     progress: Progress | None = None,
 ) -> Fit:
-    """A training of the model `kind`, of epochs of `steps` steps, ready to begin; checkpoints go to `folder`."""
+    """Return a training of the model `kind`, ready to start, with `steps` steps an epoch and checkpoints in `folder`."""
     progress = progress or Progress(None)
     devices, memory = start_devices(options, ranks, progress)
     run = Carried(devices, ranks, arrays.features, memory, None, None, arrays, steps)  # type: ignore[arg-type]
@@ -74,10 +74,10 @@ def losses_of(training: Fit) -> list[float]:
 
 
 def weights_of(training: Fit) -> dict[str, torch.Tensor]:
-    """The weights as they are now, on the CPU."""
+    """Return the current weights, on the CPU."""
     return training.trainer.strategy.weights()
 
 
 def mixed(dtype: str) -> dict[str, Any]:
-    """Options with which the forward pass is computed in `dtype`."""
+    """Return the options with which the forward pass is computed in `dtype`."""
     return {} if dtype == "float32" else {"use_mixed_precision": True, "mixed_precision_dtype": dtype}

@@ -1,4 +1,4 @@
-"""Ending a process or a GPU: what becomes of the process, what its log says, whether the GPU works afterwards."""
+"""Rows that crash or hang a process on the GPU: how it ends, what its log says, whether the GPU works afterwards."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from vpoc.probes.run_one import run_check
 from vpoc.probes.site import Site, Skipped
 
 SECONDS = {"device-assert": 60, "illegal-access": 60, "endless-kernel": 20}
-"""How long the process may take; that with the endless kernel does not end by itself."""
+"""Seconds that the process may take; the one with the endless kernel does not end by itself."""
 EXPECTED = {"device-assert": "user-code", "illegal-access": "kernel-fault", "endless-kernel": None}
-"""Class that `matrix explain` is to find in the log."""
+"""The class that `matrix explain` must find in the log; None: nothing is expected."""
 TERM_S, KILL_S = 5.0, 20.0
 HEALTH = Check("after", "the GPU works", 120, "vpoc.probes.checks.memory:allocate")
 
 
 def broken(site: Site, _kit: Kit, kind: str) -> Finding:
-    """Break the GPU in a process of its own, end what is left of it, read its log, and use the GPU again."""
+    """Break the GPU from a child process, end what is left of the process, read its log, and use the GPU again."""
     if kind == "device-assert" and torch.version.hip:
         raise Skipped("torch for ROCm is built without assertions in kernels")
     log = site.folder / "log.txt"
-    # It has a session of its own, and must not outlive this process: its kernel would hold the GPU.
+    # The child has its own session, and must not outlive this process, because its kernel would hold the GPU.
     alone = f"from vpoc.ranks.child import die_with; die_with({os.getpid()})"
     code = f"{alone}; from {__name__} import BREAKS; BREAKS[{kind!r}]()"
     site.at(kind)
@@ -77,14 +77,14 @@ def _how(status: int) -> str:
 
 
 def _device_assert() -> None:
-    """An index that is out of range, found by a kernel."""
+    """Use an index that is out of range, which a kernel detects."""
     values = torch.arange(8, device="cuda")
     values[torch.tensor([1 << 20], device="cuda")]
     torch.cuda.synchronize()
 
 
 class _Beyond:
-    """Memory of torch's under a length that it does not have, and that nobody checks: 4 TB."""
+    """Torch's memory with a false length of 4 TB, which nothing checks."""
 
     def __init__(self, values: torch.Tensor) -> None:
         place = (values.data_ptr(), False)
@@ -92,14 +92,14 @@ class _Beyond:
 
 
 def _illegal_access() -> None:
-    """A kernel that writes to memory that is not its own."""
+    """Run a kernel that writes to memory that it does not own."""
     values = torch.zeros(8, device="cuda")
     torch.as_tensor(_Beyond(values), device="cuda")[1 << 41 :][:8].fill_(1)
     torch.cuda.synchronize()
 
 
 def _endless_kernel() -> None:
-    """A kernel that counts for years, and a wait for it."""
+    """Run a kernel that counts for years, and wait for it."""
     torch.cuda._sleep(1 << 62)  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
 

@@ -1,4 +1,4 @@
-"""The facts of torch, the device and its driver, as each of them gives them."""
+"""The row about torch, the device and its driver: their facts, and whether the app and the driver agree."""
 
 import os
 import platform
@@ -16,12 +16,12 @@ from vpoc.gpu_memory.amdgpu import find_cards, memory_of
 from vpoc.probes.site import Site
 
 MEMORY_TOLERANCE = 0.02
-"""Driver and runtime keep some of a card's memory to themselves, and count it or not."""
+"""Relative difference allowed: driver and runtime reserve some of a card's memory, and may or may not count it."""
 TOOL_S = 20
 
 
 def told(site: Site, _kit: Kit) -> Finding:
-    """Compare what the app says of the device with what the driver says."""
+    """Compare the app's facts on the device with the driver's."""
     device = site.devices[0]
     said = describe(device)
     facts = facts_of(device.type)
@@ -42,7 +42,7 @@ def told(site: Site, _kit: Kit) -> Finding:
 
 
 def facts_of(device: str) -> dict[str, Any]:
-    """Name, target, memory in bytes, versions: what stands at the top of the page."""
+    """Return name, target, memory in bytes and versions, which stand at the top of the page."""
     there: dict[str, Any] = {
         "torch": str(torch.__version__),
         "hip": torch.version.hip,
@@ -57,7 +57,7 @@ def facts_of(device: str) -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return there | {"name": f"CPU ({platform.machine()})", "memory_bytes": _meminfo() or memory}
     properties: Any = torch.cuda.get_device_properties(0)
-    # Beside a GPU of another vendor there can be one of AMD's, for the screen.
+    # Beside another vendor's GPU there may be one of AMD's for the screen, which must not be taken for it.
     cards = [told for card in find_cards() if (told := memory_of(card.folder))] if torch.version.hip else []
     total = cards[0].total_bytes if len(cards) == 1 else int(torch.cuda.mem_get_info(0)[1])
     there |= {"name": properties.name, "memory_bytes": total, "driver": _driver()}
@@ -74,7 +74,7 @@ def _meminfo() -> int | None:
 
 
 def _driver() -> str | None:
-    """Version of the kernel's driver, as its tool or sysfs tells it."""
+    """Return the version of the kernel's driver, from its tool or from sysfs; None if neither tells."""
     module = Path("/sys/module/amdgpu/version")
     if torch.version.hip and module.exists():
         return f"amdgpu {module.read_text(encoding='ascii').strip()}"

@@ -1,4 +1,4 @@
-"""The harness on this device: a whole `matrix run` with this interpreter, and what it makes of a log."""
+"""Rows about the harness on this device: a whole `matrix run` with this interpreter, and the explanation of a log."""
 
 import json
 import signal
@@ -13,11 +13,11 @@ from vpoc.probes.site import Site, Skipped
 CHECKOUT = Path(__file__).parents[3]
 EXPLAIN_S = 60
 TO_END_S = 30.0
-"""Time that the harness has to end a run before this process is ended."""
+"""Seconds that the harness has to end a run before this process itself is ended."""
 
 
 def workload(site: Site, _kit: Kit, name: str) -> Finding:
-    """Run the workload `name` in the stack `host`: it has to complete, with a record."""
+    """Run the workload `name` in the stack `host`; it must complete and leave a record."""
     results = site.folder / "results"
     words = [*harness(), "--results", str(results), "run", "host-plain", "--workload", name]
     words += ["--executor", "process", "--python", sys.executable]
@@ -27,7 +27,7 @@ def workload(site: Site, _kit: Kit, name: str) -> Finding:
     try:
         out, err = process.communicate(timeout=max(site.stacks_at - time.monotonic() - TO_END_S, TO_END_S))
     except subprocess.TimeoutExpired:
-        # It ends what it started, which has a session of its own.
+        # The harness itself ends its run, which has its own session.
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     records = [json.loads(path.read_text(encoding="utf-8")) for path in results.glob("runs/*/record.json")]
@@ -47,7 +47,7 @@ def workload(site: Site, _kit: Kit, name: str) -> Finding:
 
 
 def explained(log: Path) -> str | None:
-    """The class of failure that `matrix explain` finds in a log; None where there is no harness to ask."""
+    """Return the class of failure that `matrix explain` finds in a log; None if the harness cannot be run."""
     words = [*harness(), "explain", "--log", str(log), "--json"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=EXPLAIN_S, check=False)
     try:
@@ -58,6 +58,6 @@ def explained(log: Path) -> str | None:
 
 
 def harness() -> list[str]:
-    """The command `matrix`, by the interpreter of the checkout or else by this one."""
+    """Return the command `matrix`, with the interpreter of the checkout if there is one, else with this one."""
     own = CHECKOUT / ".venv" / "bin" / "python"
     return [str(own) if own.exists() else sys.executable, "-m", "harness"]

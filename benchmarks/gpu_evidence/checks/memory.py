@@ -1,4 +1,4 @@
-"""Memory: what the monitor says against what is held, and the search for a micro-batch up to a real out-of-memory."""
+"""Rows about memory: the monitor against the memory held, and the micro-batch search up to a real out-of-memory."""
 
 import os
 import resource
@@ -23,21 +23,21 @@ from vpoc.training.model_file.artefact import weights_sha256
 PIECE_BYTES = 1 << 30
 PIECE_BYTES_ON_CPU = 1 << 28
 SLACK_BYTES = 64 << 20
-"""Bytes that the driver may count besides: pages, the allocator's rounding."""
+"""Further bytes that the driver may count: pages, and the allocator's rounding."""
 ROOM_BYTES = 3 << 30
-"""Memory that is left for the search, beside what it is to spare."""
+"""Bytes that are left for the search, beside those that the search must spare."""
 ROOM_BYTES_ON_CPU, SPARE_ON_CPU = 3 << 28, 1 << 30
 LARGEST = 1 << 17
-"""Samples asked for: far more than fit into the room."""
+"""The number of samples that is asked for, far more than fit into memory."""
 STEPS_AFTER = 5
 
 
 def monitored(site: Site, _kit: Kit) -> Finding:
-    """Take a known amount of memory; monitor and driver have to see as much."""
+    """Allocate a known amount of memory, which the monitor and the driver must report."""
     device = site.devices[0]
     monitor = MemoryMonitor([device], skip_cleanup=False)
     if device.type == "cuda":
-        # The first kernel of a kind loads code, which takes memory too.
+        # The first kernel of a kind loads code, which takes memory as well.
         torch.ones(1, dtype=torch.uint8, device=device)
         torch.cuda.synchronize(device)
     before = monitor.sample()
@@ -57,7 +57,7 @@ def monitored(site: Site, _kit: Kit) -> Finding:
     runtime = abs((after.driver_used_bytes or 0) - (total - free))
     numbers = {"taken": held.nbytes, "driver": grown, "torch": by_torch, "driver_against_runtime": runtime}
     right = by_torch == held.nbytes and abs(grown - held.nbytes) <= SLACK_BYTES
-    # The compute driver of amdgpu leaves out what graphics hold; its files do not.
+    # The compute driver of amdgpu does not count memory of graphics, but its files do, so HIP has no limit here.
     right = right and (torch.version.hip is not None or runtime <= SLACK_BYTES)
     card = after.devices[0].card or "no card of amdgpu; the runtime was asked"
     text = f"{held.nbytes >> 20} MiB taken: torch {by_torch >> 20}, driver {grown >> 20} MiB more ({card})"
@@ -65,7 +65,7 @@ def monitored(site: Site, _kit: Kit) -> Finding:
 
 
 def micro_batch(site: Site, kit: Kit, kind: str) -> Finding:
-    """Search the largest micro-batch where memory really ends, then train with it."""
+    """Search for the largest micro-batch up to a real out-of-memory, then train with it."""
     device = site.devices[0]
     training = fit(Arrays(kit.arrays), kind, site.folder, 1, options_of(kind, site.device))
     strategy, options = training.trainer.strategy, training.options
@@ -82,7 +82,7 @@ def micro_batch(site: Site, kit: Kit, kind: str) -> Finding:
         largest = largest_that_fits(asked, LARGEST)
         unchanged = weights_sha256(weights_of(training)) == before
         if device.type == "cpu":
-            # On a GPU the search itself leaves some; here the limit is ours.
+            # On a GPU the search itself spares some memory; on a CPU this limit does.
             limit_memory(SPARE_ON_CPU)
         site.at(f"{STEPS_AFTER} steps with a micro-batch of {largest}")
         left = _train(strategy, device, largest, shape)
@@ -100,7 +100,7 @@ def micro_batch(site: Site, kit: Kit, kind: str) -> Finding:
 
 
 def _train(strategy: Any, device: torch.device, size: int, shape: tuple[int, ...]) -> int:
-    """Make steps with Adam, and return the least memory that was free after one, in bytes (0 on a CPU)."""
+    """Make steps with Adam, and return the least memory that was free after a step, in bytes (0 on a CPU)."""
     adam = torch.optim.Adam(strategy.forward.parameters())
     left = []
     for _ in range(STEPS_AFTER):
@@ -112,7 +112,7 @@ def _train(strategy: Any, device: torch.device, size: int, shape: tuple[int, ...
 
 
 def limit_memory(more: int) -> None:
-    """Let this process take so many bytes more than it has, and no more."""
+    """Let this process allocate at most `more` bytes beyond what it has now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + more, hard))
@@ -120,7 +120,7 @@ def limit_memory(more: int) -> None:
 
 @contextmanager
 def _little_memory(device: torch.device) -> Iterator[None]:
-    """Leave this process little of the memory there is."""
+    """Leave this process little of the device's memory."""
     if device.type == "cpu":
         before = resource.getrlimit(resource.RLIMIT_AS)
         limit_memory(ROOM_BYTES_ON_CPU)

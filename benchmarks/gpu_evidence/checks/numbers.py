@@ -1,4 +1,4 @@
-"""Trainings on a device: first steps and course against the CPU's reference, and what must be bitwise identical."""
+"""Rows about trainings: first steps and loss against the CPU's reference, and what must be bitwise identical."""
 
 import contextlib
 import time
@@ -24,13 +24,13 @@ from vpoc.training.model_file.artefact import weights_sha256
 
 SDPA_BATCH = 16
 EXACT = 1e-4
-"""Distance of attention in float32 from float64 that is allowed, over the length of the numbers."""
+"""Allowed distance of attention in float32 from float64, relative to the norm of the answers."""
 HALF = 2e-2
-"""The same in float16."""
+"""Allowed distance of attention in float16 from float64."""
 HALF_STEPS_ON_CPU = 40
-"""Steps of the attention models in float16, which a CPU computes a hundred times slower with torch 2.5."""
+"""Steps of the attention models in float16, which torch 2.5 computes a hundred times slower on a CPU."""
 COMPARED_TWICE = {"cuda": 50, "cpu": 10}
-"""Steps of each of the four trainings of which two are compared with two."""
+"""Steps of each of the four trainings, which are compared in pairs."""
 SDPA_OPERATIONS = {
     "aten::_scaled_dot_product_attention_math": "math",
     "aten::_scaled_dot_product_flash_attention": "flash",
@@ -41,14 +41,14 @@ SDPA_OPERATIONS = {
 
 
 def trained(site: Site, kit: Kit, kind: str, dtype: str, loop: str) -> Finding:
-    """Train and compare: forward and backward in the first steps one by one, then the course of the loss."""
+    """Train and compare: first steps one by one in loss and gradient norm, then the later course of the loss."""
     arrays = Arrays(kit.arrays)
     whole = arrays.reference(kind)
     steps = min(kit.steps, len(whole))
     if site.device == "cpu" and dtype == "float16" and kind in ATTENTION:
         steps = min(steps, HALF_STEPS_ON_CPU)
     reference = whole[:steps]
-    # On as many samples as the reference, also where fewer steps are made: their order depends on how many there are.
+    # As many samples as the reference has, even for fewer steps, because the order depends on their number.
     training = fit(arrays, kind, site.folder, len(whole), options_of(kind, site.device, loop=loop, **mixed(dtype)))
     site.at(f"{steps} steps")
     losses: list[float] = []
@@ -64,7 +64,7 @@ def trained(site: Site, kit: Kit, kind: str, dtype: str, loop: str) -> Finding:
         got = {"loss": losses[number - 1]} | ({"gradient norm": norms[number]} if number in norms else {})
         for place, (name, value) in enumerate(got.items()):
             difference = abs(value - reference[number - 1, place]) / abs(reference[number - 1, place])
-            # So that what is no number stays.
+            # Written so that NaN stays.
             worst[name] = difference if not difference <= worst[name] else worst[name]
             if not difference <= tolerance_of(kind, dtype, number) and not beyond:
                 beyond = f"; step {number}: {name} {value:.6g}, the CPU has {reference[number - 1, place]:.6g}"
@@ -92,7 +92,7 @@ def sdpa(site: Site, _kit: Kit, backend: str, dtype: str) -> Finding:
     """Ask for a backend of attention, see which kernel torch really calls, and compare its answers with float64."""
     device, kind = site.devices[0], getattr(torch, dtype)
     rows = torch.randn(SDPA_BATCH, WINDOW, feature_count(), generator=torch.Generator().manual_seed(0))
-    # Before the choice, which holds for the CPU as well: it has no efficient attention.
+    # Computed before the choice, which applies to the CPU too, and the CPU has no efficient attention.
     wanted = _answers_in_double(rows)
     try:
         choose_sdpa(backend, device, kind, tuple(ATTENTION))
@@ -122,10 +122,10 @@ def _answers_in_double(rows: torch.Tensor) -> torch.Tensor:
 
 
 def deterministic(site: Site, kit: Kit, kind: str, dtype: str) -> Finding:
-    """Train twice with the deterministic switch, and twice without, and say from which step on two trainings part."""
+    """Train twice with the deterministic switch and twice without, and say at which step two trainings differ."""
     arrays, steps = Arrays(kit.arrays), min(kit.steps, COMPARED_TWICE[site.device])
     parted: dict[bool, int | None] = {}
-    # With it first: libraries read what it sets when they make their first handle.
+    # The switch comes first, because libraries read its settings when they create their first handle.
     for switch in (True, False):
         chosen = options_of(kind, site.device, deterministic=switch, **mixed(dtype))
         site.at(f"deterministic {switch}")
@@ -146,21 +146,21 @@ def deterministic(site: Site, kit: Kit, kind: str, dtype: str) -> Finding:
 
 
 class _StopsAt(Progress):
-    """Asks the training to end after a step, as a signal does."""
+    """A Progress that asks the training to end after a step, as a signal does."""
 
     def __init__(self, number: int) -> None:
         super().__init__(None)
         self.number = number
 
     def step(self, done: int, seconds: float, loss: float | None = None, gradient_norm: float | None = None) -> None:
-        """As Progress.step."""
+        """Count a step as Progress.step does, and ask for the end at the chosen step."""
         super().step(done, seconds, loss, gradient_norm)
         if done >= self.number and self.holds_interrupts:
             self.interrupt(15)
 
 
 def resumed(site: Site, kit: Kit, loop: str, dtype: str) -> Finding:
-    """Stop a training in the middle of an epoch, resume it, and compare its weights with one that was not stopped."""
+    """Stop a training within an epoch, resume it, and compare its weights with those of an uninterrupted one."""
     arrays, steps = Arrays(kit.arrays), min(kit.steps, 30)
     chosen = options_of("mlp", site.device, loop=loop, epochs=2, **mixed(dtype))
     site.at("uninterrupted")
@@ -189,7 +189,7 @@ def resumed(site: Site, kit: Kit, loop: str, dtype: str) -> Finding:
 
 
 def checkpoints(site: Site, kit: Kit, kind: str) -> Finding:
-    """Seconds that a checkpoint takes, in steps; read back, it is what was written, bit for bit."""
+    """Measure a checkpoint in seconds and in steps; what is read back must be bitwise identical."""
     arrays = Arrays(kit.arrays)
     training = fit(arrays, kind, site.folder / "checkpoints", 8, options_of(kind, site.device))
     seconds = [step.seconds for step in steps_of(training)]
@@ -199,7 +199,7 @@ def checkpoints(site: Site, kit: Kit, kind: str) -> Finding:
     took = time.perf_counter() - began
     found = checkpoint.last_checkpoint(training.folder, _ignore)
     state = checkpoint.state_of(training.trainer)
-    # Beside the state of the trainer a checkpoint has the weights of the epoch to keep.
+    # Besides the trainer's state, a checkpoint has the weights of the best epoch.
     same = found is not None and _equal({name: found.state[name] for name in state}, state)
     size = max((path.stat().st_size for path in Path(training.folder).glob("step-*.pt")), default=0)
     step = float(np.median(seconds[2:]))
@@ -223,7 +223,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def workers(site: Site, kit: Kit) -> Finding:
-    """Loader workers that are forked beside a device in use bring the same batches as none do."""
+    """Compare the losses with loader workers, forked beside a device in use, with those without workers."""
     arrays, steps = Arrays(kit.arrays), min(kit.steps, 30)
     losses = {}
     for count in (0, 2):

@@ -1,4 +1,4 @@
-"""The volume profile on a device: every path against the CPU's exact answer, and against the memory's speed."""
+"""Rows about the volume profile on a device: every path against the CPU's exact levels, and against copy speed."""
 
 import time
 from dataclasses import fields
@@ -20,15 +20,15 @@ PLACEMENTS = ("uniform", "typical", "close")
 AREAS = ("two_row", "one_row")
 CHUNK = 64
 NAIVE_SESSIONS = 24
-"""That path waits for the device at every step of the value area: some sessions show what all would."""
+"""Sessions for the naive path, which waits for the device at every step of the value area; more show nothing new."""
 COPY_BYTES = 1 << 28
 COPIES = 10
 CELL_BYTES = 16 * 8 + 2
-"""Bytes that `chunk_levels` moves per cell of its matrices at the least: 16 passes of int64, 2 of bool."""
+"""Bytes that `chunk_levels` moves at least for each cell of its matrices: 16 passes of int64, 2 of bool."""
 
 
 def path(site: Site, kit: Kit, name: str) -> Finding:
-    """Levels of all sessions along a path, in every placement and value area."""
+    """Compute the levels of all sessions on a path, with every placement and value area, and compare them."""
     arrays, compared = Arrays(kit.arrays), 0
     bars, sessions = arrays.bars(), arrays.sessions()
     for placement in PLACEMENTS:
@@ -43,7 +43,7 @@ def path(site: Site, kit: Kit, name: str) -> Finding:
 
 
 def speed(site: Site, kit: Kit) -> Finding:
-    """Sessions per second of every path, and the bytes it must move, over what a copy moves."""
+    """Measure sessions per second of every path, and the bytes that it must move relative to a copy's."""
     arrays, device = Arrays(kit.arrays), site.devices[0]
     bars, sessions = arrays.bars(), arrays.sessions()
     cells = sum(map(cells_of, chunks_of(rth_spans(bars, sessions)[1], CHUNK)))  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def speed(site: Site, kit: Kit) -> Finding:
         if wrong:
             held_if(False, f"{name}: {wrong}", numbers)
         numbers[f"{name}_sessions_per_second"] = len(found.vpoc) / seconds
-        # The naive path has matrices of another size.
+        # The naive path uses matrices of another size, so its bytes are not known.
         if name != "naive":
             numbers[f"{name}_share_of_copy"] = cells * CELL_BYTES / seconds / numbers["copy_bytes_per_second"]
     rates = ", ".join(f"{name} {numbers[f'{name}_sessions_per_second']:.3g}" for name in PATHS)
@@ -76,7 +76,7 @@ def _levels(site: Site, bars: Bars, sessions: Any, name: str, placement: str, ar
 
 
 def _differences(found: Levels, expected: Levels) -> str | None:
-    """The first numbers that are not the same, in words; `found` may be of the first sessions alone."""
+    """Return the first differing numbers as text, or None; `found` may have only the first sessions."""
     for number in fields(Levels):
         got, right = getattr(found, number.name), getattr(expected, number.name)[: len(found.vpoc)]
         other = np.flatnonzero(got != right)
@@ -89,7 +89,7 @@ def _differences(found: Levels, expected: Levels) -> str | None:
 
 
 def _copy_speed(device: torch.device) -> float:
-    """Bytes read and written per second by copies on the device."""
+    """Return the bytes per second that copies on the device read and write."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     target.copy_(source)
@@ -102,6 +102,6 @@ def _copy_speed(device: torch.device) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Wait for what the device has to do."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""Collectives, DDP and FSDP on one device: all of their code that needs no second one."""
+"""Rows about collectives, DDP and FSDP on one device: all of the code that does not need a second device."""
 
 import json
 from pathlib import Path
@@ -20,11 +20,11 @@ from vpoc.training.train_options import DISTRIBUTED
 
 NUMBERS = (1 << 10, 1 << 20, 1 << 24)
 CLOSE = 1e-5
-"""Relative difference of losses that is allowed where sums are made in another order."""
+"""Allowed relative difference of losses whose sums are made in another order."""
 
 
 def one_rank(site: Site, _kit: Kit) -> Finding:
-    """Start the collective library with one rank: sum, barrier with its device, end."""
+    """Use the collective library with one rank: join, sum, barrier on its device, leave."""
     device = site.devices[0]
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -43,7 +43,7 @@ def one_rank(site: Site, _kit: Kit) -> Finding:
 
 
 def wrapped(site: Site, kit: Kit, strategy: str) -> Finding:
-    """Train with one rank of a strategy, and compare with no strategy."""
+    """Train with a strategy of one rank, and compare with a training without strategy."""
     arrays, steps = Arrays(kit.arrays), min(kit.steps, 20)
     site.at("single")
     right = _numbers(fit(arrays, "mlp", site.folder, steps, options_of("mlp", site.device)))
@@ -88,8 +88,8 @@ def two_processes(site: Site, kit: Kit) -> Finding:
 
 
 def rank_of_two(site: Site, number: str, count: str, store: str, arrays: str, steps: str) -> str:
-    """Train as one of two processes; return losses and gradient norms, and SHA-256 of the weights, as JSON."""
-    # Both have the first device: for torch there is one process on this host.
+    """Train as one of two processes; return losses and gradient norms, and the SHA-256 of the weights, as JSON."""
+    # Both ranks use the first device, because each believes to be the only rank on its host.
     ranks = Ranks(int(number), int(count), local_rank=0, local_world=1, rendezvous=store)
     chosen = options_of("mlp", site.device, strategy="ddp", backend="gloo")
     training = fit(Arrays(Path(arrays)), "mlp", site.folder, int(steps), chosen, ranks=ranks)

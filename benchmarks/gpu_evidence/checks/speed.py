@@ -1,4 +1,4 @@
-"""Samples per second of the app's loops beside the textbook's, Lightning's, a CUDA graph and a compiled step."""
+"""Row about samples per second of the app's loops, the textbook loop, Lightning, a CUDA graph and a compiled step."""
 
 import importlib.util
 import time
@@ -21,22 +21,22 @@ from vpoc.training.inputs.samples import Samples
 HIDDEN = (32, 16)
 RATE = 1e-3
 SAMPLES = {8: 16_384, 256: 131_072, 8192: 262_144}
-"""Samples of a measurement by size of the batch, on a GPU: a second or so in the slowest loop."""
+"""Samples of a measurement by batch size, on a GPU: about a second in the slowest loop."""
 ON_CPU = 8
-"""There it takes so many times fewer."""
+"""On a CPU the samples are divided by this number."""
 GOALS = {"cuda": 10.0, "cpu": 4.0}
-"""Times as many samples per second as the textbook loop that the resident loop is to make at a batch of 256."""
+"""The goal: samples per second of the resident loop over those of the textbook loop, at a batch of 256."""
 OURS = ("textbook", "plain", "resident")
-"""Loops without which the row says nothing."""
+"""Loops that must work; a failure of any other loop is only reported."""
 COMPILED_AT = 256
 STEPS_BEFORE_CAPTURE = 3
 
 Loop = Callable[[], float]
-"""Trains on all samples once and returns the seconds that took."""
+"""A function that trains on all samples once and returns the seconds it took."""
 
 
 def loops(site: Site, kit: Kit, batch: str) -> Finding:
-    """Train the mlp on the same samples in every loop that works here."""
+    """Train the mlp on the same samples in every loop that works here, and compare their speed."""
     size, device = int(batch), site.devices[0]
     count = SAMPLES[size] // (1 if device.type == "cuda" else ON_CPU)
     count = max(min(count, SAMPLES[size] * kit.steps // 200), size) // size * size
@@ -62,7 +62,7 @@ def loops(site: Site, kit: Kit, batch: str) -> Finding:
         except Skipped as reason:
             left_out[name] = str(reason)
         except Exception as error:
-            # A peer that does not work here must not cost the others' numbers.
+            # A peer that does not work here must not prevent the others' measurements.
             if name in OURS:
                 raise
             left_out[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
@@ -98,7 +98,7 @@ def _tensors(samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _textbook(samples: Samples, size: int, device: torch.device) -> Loop:
-    """A DataLoader with its defaults, Adam, the loss read after every step."""
+    """Return the textbook loop: a DataLoader with its defaults, Adam, and the loss read after every step."""
     batches = DataLoader(TensorDataset(*_tensors(samples)), batch_size=size, shuffle=True)
     model = _network(device)
     adam = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -118,7 +118,7 @@ def _textbook(samples: Samples, size: int, device: torch.device) -> Loop:
 
 
 def _lightning(samples: Samples, size: int, device: torch.device) -> Loop:
-    """Lightning with all its extras off, timed from the start to the end of training itself."""
+    """Return Lightning's loop with all extras off, timed from the start to the end of training itself."""
     name = next(
         (n for n in ("lightning.pytorch", "pytorch_lightning") if importlib.util.find_spec(n.split(".")[0])), None
     )
@@ -135,20 +135,20 @@ def _lightning(samples: Samples, size: int, device: torch.device) -> Loop:
             self.began = self.seconds = 0.0
 
         def training_step(self, batch: Any, _number: int) -> torch.Tensor:
-            """Loss of a batch."""
+            """Return the loss of a batch."""
             inputs, labels = batch
             return functional.binary_cross_entropy_with_logits(self.model(inputs).squeeze(1), labels)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            """Adam."""
+            """Return Adam."""
             return torch.optim.Adam(self.parameters(), lr=RATE)
 
         def on_train_start(self) -> None:
-            """Begin to time."""
+            """Start the clock."""
             self.began = time.perf_counter()
 
         def on_train_end(self) -> None:
-            """Time."""
+            """Stop the clock."""
             wait(device)
             self.seconds = time.perf_counter() - self.began
 
@@ -173,7 +173,7 @@ def _step(
 
 
 def _graph(samples: Samples, size: int, device: torch.device) -> Loop:
-    """The step captured once and replayed, on samples that are on the device."""
+    """Return the loop that captures the step once as a CUDA graph and replays it, with samples on the device."""
     if device.type != "cuda":
         raise Skipped("needs a GPU")
     inputs, labels = (tensor.to(device) for tensor in _tensors(samples))
@@ -206,7 +206,7 @@ def _graph(samples: Samples, size: int, device: torch.device) -> Loop:
 
 
 def _compiled(site: Site, samples: Samples, size: int, device: torch.device) -> Loop:
-    """The model through torch.compile, on samples that are on the device."""
+    """Return the loop with the model through torch.compile, with samples on the device."""
     if device.type != "cuda":
         raise Skipped("measured on GPUs")
     if size != COMPILED_AT:
