@@ -1,6 +1,6 @@
-"""How long 1,000 cells take to be read, expanded, checked and rendered. Goal: under 1 s.
+"""Measure how long 1,000 cells take to be read, expanded, checked and rendered. Goal: under 1 s.
 
-Seconds of this machine, with those of plain work in the same process (hashing 200 MB) beside them for scale.
+The seconds are this machine's; for scale, plain work in the same process (hashing 200 MB) is timed as well.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROUNDS = 5
 
 
 def matrix_text() -> str:
-    """A matrix of 25 stacks and 40 presets, with the exclusions of the project's own file."""
+    """Return a matrix of 25 stacks and 40 presets, with the exclusions of the project's own file."""
     pairs = [
         (rocm, torch, py)
         for r in load_wheels().releases
@@ -48,14 +48,14 @@ def matrix_text() -> str:
 
 
 def expand(file: Path) -> int:
-    """Read, expand, check and render every cell."""
+    """Read, expand, check and render every cell, and return their number."""
     matrix = load_matrix(file)
     lint(matrix)
     return sum(len(render(cell)) > 0 for cell in matrix.cells.values())
 
 
 def main() -> None:
-    """Print the figures."""
+    """Measure, and print the figures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "matrix.yaml"

@@ -1,7 +1,7 @@
-"""The cost of the commands that people wait for: the help, `matrix status`, `matrix explain` of a long log.
+"""Measure the commands that people wait for: the help, `matrix status`, `matrix explain` of a long log.
 
-Each is timed whole, from typing to prompt, several times in turn with the others, so that what else the machine does
-meets all alike. Writes docs/evidence/commands.md.
+Each command is timed from start to exit, several times and in turn with the others, so that other load on the machine
+affects all alike. Writes docs/evidence/commands.md.
 """
 
 import argparse
@@ -24,14 +24,14 @@ SHORT, LONG = 5_100_000, 57_000_000
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock and of the processor, of the run of a command that took least of each."""
+    """Wall-clock and processor seconds of a command, each from the run that took the least."""
 
     wall: float
     processor: float
 
 
 def main() -> None:
-    """Measure, and write the figures."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=int, nargs="?", default=10_000)
     parser.add_argument("--repeats", type=int, default=7)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measured(place: Path, records: int, repeats: int) -> dict[str, Spent]:
-    """Make the files, then time every command `repeats` times."""
+    """Write the files, then time every command `repeats` times and return the least times."""
     results = {count: synthetic(place / str(count), count).folder for count in (FEW, records)}
     logs = {size: training_log(place / f"{size}.log", size) for size in (300, SHORT, LONG)}
     matrix = [str(MATRIX), "--matrix", str(CHECKOUT / "matrix.yaml")]
@@ -64,7 +64,7 @@ def measured(place: Path, records: int, repeats: int) -> dict[str, Spent]:
         **{f"explain {size}": [*matrix, "explain", "--log", str(log)] for size, log in logs.items()},
     }
     for command in commands.values():
-        # What is compiled and cached on the way is there from the second time on.
+        # The first run compiles and caches, so it is not counted.
         spent_by(command)
     every = [{name: spent_by(command) for name, command in commands.items()} for _ in range(repeats)]
     return {
@@ -73,7 +73,7 @@ def measured(place: Path, records: int, repeats: int) -> dict[str, Spent]:
 
 
 def training_log(file: Path, size: int) -> Path:
-    """Write what a healthy training prints: lines with a loss."""
+    """Write a log as a healthy training prints it, of `size` bytes: lines with a loss."""
     chance = random.Random(7)
     written = step = 0
     with file.open("w", encoding="utf-8") as stream:
@@ -87,7 +87,7 @@ def training_log(file: Path, size: int) -> Path:
 
 
 def spent_by(command: list[str]) -> Spent:
-    """Run a command to its end, with its output thrown away."""
+    """Run a command to its end without its output, and return its times."""
     began = os.times().elapsed
     pid = os.posix_spawn(
         command[0],
@@ -96,14 +96,14 @@ def spent_by(command: list[str]) -> Spent:
         file_actions=[(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)],
     )
     _, status, used = os.wait4(pid, 0)
-    # `explain` says with 1 that it found no failure.
+    # `explain` exits with 1 if it found no failure.
     if os.waitstatus_to_exitcode(status) not in (0, 1):
         raise SystemExit(f"{' '.join(command)}: ended with {os.waitstatus_to_exitcode(status)}")
     return Spent(os.times().elapsed - began, used.ru_utime + used.ru_stime)
 
 
 def rows(spent: dict[str, Spent], records: int) -> Iterator[str]:
-    """The rows of the table."""
+    """Yield the rows of the table."""
     yield row("Python's own start, for comparison", spent["python"])
     yield row("`matrix --help`", spent["help"], 0.3)
     yield row(f"`matrix status`, {FEW} records", spent[f"status {FEW}"], 0.4)
@@ -117,7 +117,7 @@ def rows(spent: dict[str, Spent], records: int) -> Iterator[str]:
 
 
 def row(what: str, spent: Spent, goal: float | None = None) -> str:
-    """One row."""
+    """Return one row of the table."""
     wanted = "" if goal is None else f"{goal:g}"
     return f"| {what} | {spent.wall:.2f} | {spent.processor:.2f} | {wanted} |"
 

@@ -1,6 +1,6 @@
-"""How soon Ctrl-C is answered and done: of a campaign whose run trains, as a process and in a container.
+"""Measure how soon Ctrl-C is answered and obeyed in a campaign whose run trains, as a process and in a container.
 
-Fails where an answer took more than a second, or the end more than ten. Writes docs/evidence/ctrl-c.md.
+Fails if an answer took more than a second or the end more than ten. Writes docs/evidence/ctrl-c.md.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Took(NamedTuple):
 
 
 def main() -> None:
-    """Measure, and write the figures."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("times", type=int, nargs="?", default=10)
     times = parser.parse_args().times
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def interrupted(place: Path, executor: str) -> Took:
-    """Begin a campaign, press Ctrl-C once it trains, and wait for its end."""
+    """Start a campaign, send Ctrl-C once it trains, and wait for its end."""
     place.mkdir()
     (place / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
     words = ("--matrix", str(place / "matrix.yaml"), "--results", str(place / "results"))
@@ -96,7 +96,7 @@ def interrupted(place: Path, executor: str) -> Took:
 
 
 def wait_until_it_trains(results: Path, process: subprocess.Popen[str]) -> None:
-    """Return once a step was made."""
+    """Wait until a training step was made."""
     until = time.monotonic() + LONGEST_SECONDS
     while not any(b'"step"' in file.read_bytes() for file in results.glob("runs/*/work/progress-0.jsonl")):
         if process.poll() is not None or time.monotonic() > until:
@@ -105,7 +105,7 @@ def wait_until_it_trains(results: Path, process: subprocess.Popen[str]) -> None:
 
 
 def row(executor: str, took: Sequence[Took]) -> str:
-    """One row."""
+    """Return one row of the table."""
     what = "in a container" if executor == "docker" else "as a process"
     answers, ends = [one.answer for one in took], [one.end for one in took]
     return (

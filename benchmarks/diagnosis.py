@@ -1,7 +1,7 @@
-"""Asks the rules of the diagnosis about excerpts of public threads; writes docs/evidence/diagnosis-figures.md.
+"""Ask the rules of the diagnosis about excerpts of public threads; writes docs/evidence/diagnosis-figures.md.
 
-A set of threads measures the rules once: at the first look. Afterwards its misses have been read, and it is a test of
-what was learnt. `FIRST_LOOKS` keeps what each set showed then.
+A set of threads measures the rules only once, at the first look. Afterwards its misses have been read, so that it only
+tests what was learnt from them. `FIRST_LOOKS` keeps what each set showed at first.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Judgement = Literal["right", "missed", "wrong"]
 class Thread:
     """An excerpt of a public thread and the classes that are right for it, the likeliest first.
 
-    `as_told`: the line that counts is written after the thread's words.
+    `as_told`: the decisive line was written from a description in the thread, which did not quote it.
     """
 
     link: str
@@ -59,9 +59,10 @@ class Thread:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The counts of a set at the first look, before a rule was written for it, and those of older rules.
+    """The counts of a set at the first look, before any rule was written for it, and with older rules.
 
-    `rules`: the commit that was asked. `before_rules`: that of the older rules.
+    `rules`: the commit of the rules that were asked.
+    `before_rules`: the commit of the older rules.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Answer:
 
     @property
     def judgement(self) -> Judgement:
-        """Return `missed` where it named no failure though there is one, and `wrong` where it named another."""
+        """Return `missed` if the diagnosis named no failure although there is one, `wrong` if it named another one."""
         if self.class_ in self.thread.classes:
             return "right"
         return "missed" if self.class_ in (UNKNOWN, STOPPED) else "wrong"
@@ -125,7 +126,7 @@ def ask(thread: Thread) -> Answer:
 
 
 def page(sets: Mapping[str, Sequence[Answer]], looks: Sequence[FirstLook] = FIRST_LOOKS) -> str:
-    """Return the page, as Markdown, of the first looks and of the answers for each set today."""
+    """Return the page, as Markdown, with the first looks and with today's answers for each set."""
     lines = [
         "# Figures on the diagnosis",
         "",
@@ -182,7 +183,7 @@ def page(sets: Mapping[str, Sequence[Answer]], looks: Sequence[FirstLook] = FIRS
 
 
 def _latest(looks: Sequence[FirstLook]) -> Iterator[str]:
-    """Yield what the last sets say of the goals, for a reader who wants one figure."""
+    """Yield how the last sets compare with the goals, for a reader who wants one figure."""
     total = sum(one.right + one.missed + one.wrong for one in looks)
     right, wrong = (sum(getattr(one, name) for one in looks) for name in ("right", "wrong"))
     yield f"The last two sets together, {total} excerpts: right {_share(right, total)}, wrong {_share(wrong, total)}."

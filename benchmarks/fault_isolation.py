@@ -1,6 +1,6 @@
-"""Simulates controls on hosts where it is known what is at fault; writes docs/evidence/fault-isolation-figures.md.
+"""Simulate controls on hosts whose fault is known; writes docs/evidence/fault-isolation-figures.md.
 
-What decides is the real code (`harness.search.fault_isolation`); only the runs are simulated.
+The real code (`harness.search.fault_isolation`) decides; only the runs are simulated.
 """
 
 import sys
@@ -34,9 +34,9 @@ from harness.search.fault_isolation import (
 PAGE = CHECKOUT / "docs" / "evidence" / "fault-isolation-figures.md"
 OWN_STACK = ("cell", "plain")
 TOLD_GOAL = 0.8
-# After this many runs a GPU that heats up begins to fail.
+# A GPU that heats up begins to fail after this many runs.
 WARM_AFTER = 12
-# So many runs fail for sure after one that failed, on the same GPU.
+# The number of runs on the same GPU that fail for certain after a failed run.
 BURST = 2
 
 Answer = str
@@ -45,9 +45,12 @@ ALL_CONTROLS = Controls()
 
 @dataclass(frozen=True)
 class World:
-    """A simulated host: how many faults meet in an arm, each of which multiplies its pass rate, and the right answers.
+    """A simulated host.
 
-    `drifts`: the faults begin after WARM_AFTER runs. `bursts`: a failure is followed by BURST more on its GPU.
+    `faults`: the number of faults that meet in an arm; each multiplies the arm's pass rate.
+    `right`: the right answers.
+    `drifts`: the faults begin only after WARM_AFTER runs.
+    `bursts`: a failure is followed by BURST more on its GPU.
     """
 
     faults: Callable[[Arm], int]
@@ -59,7 +62,7 @@ class World:
     bursts: bool = False
 
     def rate(self, arm: Arm) -> float:
-        """The pass rate of an arm."""
+        """Return the pass rate of an arm."""
         faults = self.faults(arm)
         return self.faulty**faults if faults else self.sound
 
@@ -70,31 +73,31 @@ def world(faults: Callable[[Arm], int], *right: Answer, **more: float | Controls
 
 
 def of_cell(arm: Arm) -> int:
-    """A bad preset."""
+    """Return the faults of an arm if a preset is bad."""
     return arm.unit == "cell"
 
 
 def of_stack(arm: Arm) -> int:
-    """A bad stack."""
+    """Return the faults of an arm if a stack is bad."""
     return arm.unit in OWN_STACK
 
 
 def of_gpu(arm: Arm) -> int:
-    """A bad GPU."""
+    """Return the faults of an arm if a GPU is bad."""
     return arm.gpu == 0
 
 
 def of_host(_arm: Arm) -> int:
-    """A bad host."""
+    """Return the faults of an arm if the host is bad."""
     return 1
 
 
 def of_none(_arm: Arm) -> int:
-    """Nothing at fault."""
+    """Return the faults of an arm if nothing is at fault."""
     return 0
 
 
-# What the goal is about.
+# The goal is about these worlds.
 WORLDS: Mapping[str, World] = {
     "one bad preset": world(of_cell, "cell"),
     "one bad stack": world(of_stack, "stack"),
@@ -122,7 +125,7 @@ FEWER: Mapping[str, World] = {
     "the cell is `plain`: bad stack": world(of_stack, "stack", controls=Controls(cell=False)),
     "the cell is `plain`: bad GPU": world(of_gpu, "gpu", controls=Controls(cell=False)),
 }
-# Where the claim does not hold: other rates, and runs that depend on those before them.
+# Worlds outside of the claim: other rates, and runs that depend on earlier runs.
 OUTSIDE: Mapping[str, World] = {
     "bad preset, always fails; the rest .99": world(of_cell, "cell", sound=0.99, faulty=0.0),
     "bad preset .5, the rest .9": world(of_cell, "cell", sound=0.9),
@@ -141,7 +144,7 @@ OUTSIDE: Mapping[str, World] = {
 
 
 def simulate(of: World, seed: int) -> Isolation:
-    """Let the controls choose what is run, and chance how it ends."""
+    """Let the controls choose the runs, and chance decide how each run ends."""
     chance, made, poisoned = Random(f"world {seed}"), 0, Counter[int]()
 
     def run(arm: Arm) -> bool:
@@ -158,13 +161,14 @@ def simulate(of: World, seed: int) -> Isolation:
 
 
 def fewest_runs(of: World) -> float:
-    """Return a number of runs that no way of choosing and reading them gets below on average, at .95 and .5.
+    """Return a lower bound of the mean number of runs for any way of choosing and reading runs, at rates .95 and .5.
 
-    It holds for whoever names a right cause with probability TOLD_GOAL and a wrong one with CAMPAIGN_ERROR at most, and
-    knows both rates. The runs must tell the world from each fault without that cause: the sum over arms of the mean
-    number of runs times the relative entropy of the arm's rates in both is at least that of the two probabilities
-    (Garivier and Kaufmann 2016, "Optimal best arm identification with fixed confidence", lemma 1). This is the smallest
-    sum of runs that satisfies it, by linear programming.
+    The bound holds for every method that names a right cause with probability TOLD_GOAL at least and a wrong cause with
+    CAMPAIGN_ERROR at most, even if the method knows both rates. The runs must distinguish the world from each set of
+    faults without that cause: the sum over arms of the mean number of runs times the relative entropy of the arm's two
+    rates must be at least the relative entropy of the two probabilities (Garivier and Kaufmann 2016, "Optimal best arm
+    identification with fixed confidence", lemma 1). The result is the smallest sum of runs that satisfies this, by
+    linear programming.
     """
     causes = FaultModel(of.controls).causes
     true = frozenset(arm for arm in of.controls.arms if of.faults(arm))
@@ -182,12 +186,12 @@ def fewest_runs(of: World) -> float:
 
 
 def answer(made: Isolation) -> Answer | None:
-    """Return what was said; None where nothing was."""
+    """Return the answer of an isolation; None if it named nothing."""
     return made.cause or ("sound" if made.sound else None)
 
 
 def lines(pool: Executor, worlds: Mapping[str, World], campaigns: int, *, bound: bool = True) -> Iterator[str]:
-    """Yield a table: how often the controls spoke in each world, and were wrong. `bound`: with the fewest runs."""
+    """Yield a table: how often the controls named a cause in each world, and a wrong one; `bound`: with fewest runs."""
     fewest = " fewest possible |" if bound else ""
     yield f"| at fault | told | wrong | runs: mean | median | 9 of 10 within |{fewest} said |"
     yield f"| --- | --- | --- | --- | --- | --- |{' --- |' * bound} --- |"
@@ -208,7 +212,7 @@ def lines(pool: Executor, worlds: Mapping[str, World], campaigns: int, *, bound:
 
 
 def _simulated(name: str, seed: int) -> tuple[Answer | None, int]:
-    # By its name: not every world can be sent to another process.
+    # The world is passed by name, because not every world can be pickled.
     made = simulate({**WORLDS, **HIDDEN, **FEWER, **OUTSIDE}[name], seed)
     return answer(made), made.runs
 
@@ -254,7 +258,7 @@ conditions.
 
 
 def page(campaigns: int, pool: Executor) -> str:
-    """Simulate, and return the page."""
+    """Simulate, and return the page as Markdown."""
     tables = [
         "\n".join(lines(pool, worlds, campaigns, bound=worlds is not OUTSIDE))
         for worlds in (WORLDS, HIDDEN, FEWER, OUTSIDE)

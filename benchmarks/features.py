@@ -1,9 +1,8 @@
-"""How fast bars become features: against peers in memory, against reading the same CSV, and at ten times the size.
+"""Measure how fast bars become features: against peers in memory, against reading the CSV, and at ten times the size.
 
-Every figure is a ratio of times taken in one run: a round does every job once, every other round in reverse order, and
-the figure is the median of the rounds' ratios. The page is printed, and written to
-docs/evidence/features-speed.md when it is of
-all 1,014 sessions. What was not measured is said to be so.
+Every figure is a ratio of times from one execution: a round does every job once, every other round in reverse order,
+and the figure is the median of the rounds' ratios. The page is printed, and written to
+docs/evidence/features-speed.md if it covers all 1,014 sessions. The page says what was not measured.
 """
 
 import os
@@ -47,9 +46,9 @@ JOBS = {
     "bar rows, CSV": "`vpoc features --rows bar`, whole command, no cache",
     "bar rows, cache": "the same, where an earlier run left its output and cache",
 }
-"""The jobs; those that say nothing of cores use all of them."""
+"""The jobs and their names on the page; a job uses all cores unless its name says otherwise."""
 
-# An installed app has its bytecode; without this, some machines would compile it again in every command.
+# An installed app has its bytecode; with this variable set, every command would compile the app again.
 KEEPING_BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 Job = Callable[[], float]
@@ -57,7 +56,7 @@ Job = Callable[[], float]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. `each`: the figure of every round; without them nothing was measured, and `why` says why."""
+    """A row of the table; `each`: the figure of every round, empty if not measured, and `why` gives the reason."""
 
     what: str
     each: list[float]
@@ -79,7 +78,7 @@ class Row:
 
 @dataclass
 class Series:
-    """Seconds of every job, by round, and what else was seen."""
+    """Seconds of every job by round, and what else was measured."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     peaks: dict[str, list[float]] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class Series:
     versions: dict[str, str] = field(default_factory=dict)
 
     def run(self, jobs: dict[str, Job], rounds: int) -> None:
-        """Do every job once a round, every other round in reverse order."""
+        """Run every job once a round, every other round in reverse order."""
         for number in range(rounds):
             for name in list(jobs)[:: 1 if number % 2 == 0 else -1]:
                 self.seconds.setdefault(name, []).append(jobs[name]())
@@ -95,28 +94,28 @@ class Series:
             print(f"  round {number + 1}: {told}", file=sys.stderr, flush=True)
 
     def less(self, job: str, other: str | None) -> list[float]:
-        """Seconds of `job` less those of `other` in the same round; none when it was not measured."""
+        """Return the seconds of `job` minus those of `other` in the same round; empty if not measured."""
         taken = self.seconds.get(job, [])
         return [a - b for a, b in zip(taken, self.seconds[other], strict=True)] if other and taken else taken
 
     def ratio(self, job: str, to: str, less: str | None = None, to_less: str | None = None) -> list[float]:
-        """Per round, seconds of `job` less `less` over those of `to` less `to_less`; none when it was not measured."""
+        """Return, by round, seconds of `job` minus `less` over those of `to` minus `to_less`; empty if not measured."""
         above, below = self.less(job, less), self.less(to, to_less)
         return [a / b for a, b in zip(above, below, strict=True)] if above else []
 
 
 def short(number: float) -> str:
-    """Three digits."""
+    """Return a number with three significant digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def listed(numbers: list[float]) -> str:
-    """The numbers, in the order of the rounds."""
+    """Return the numbers as text, in the order of the rounds."""
     return ", ".join(map(short, numbers))
 
 
 def peers_python() -> Path:
-    """The interpreter with the peers, as locked."""
+    """Return the interpreter that has the peers, installed as locked."""
     folder = BENCH / "peers"
     stamp, python = folder / "lock", folder / "bin" / "python"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != file_hash(PEERS):
@@ -127,11 +126,11 @@ def peers_python() -> Path:
 
 
 def command(*words: str | Path) -> tuple[float, float]:
-    """Wall seconds and peak bytes of a command in the app's interpreter; the benchmark ends when it fails."""
+    """Return wall seconds and peak bytes of a command in the app's interpreter; exit if the command fails."""
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
         process = subprocess.Popen([APP_PYTHON, *words], stdout=said, stderr=said, env=KEEPING_BYTECODE)
-        # wait4 tells the peak of this process alone.
+        # wait4 reports the peak memory of this process alone.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -148,7 +147,7 @@ def output_of(*words: str | Path) -> str:
 
 
 def synthetic(folder: Path, sessions: int) -> Path:
-    """A new synthetic file of so many sessions."""
+    """Write a synthetic file of that many sessions and return its path."""
     file = folder / f"{sessions}.csv"
     command("-m", "vpoc", "synth", "--sessions", str(sessions), "--output", file)
     return file
@@ -156,7 +155,7 @@ def synthetic(folder: Path, sessions: int) -> Path:
 
 @contextmanager
 def worker(python: Path, kind: str, file: Path, series: Series) -> Iterator[dict[str, Job]]:
-    """The jobs of a process that does one when told; see features_worker.py."""
+    """Yield the jobs of a process that runs a job when it is asked to; see features_worker.py."""
     with pages.worker(python, WORKER, kind, file) as (ready, done):
         series.versions |= ready["versions"]
         yield {name: partial(done, name) for name in ready["jobs"]}
@@ -164,7 +163,7 @@ def worker(python: Path, kind: str, file: Path, series: Series) -> Iterator[dict
 
 @contextmanager
 def commands(data: Path, series: Series, options: dict[str, list[str]], size: str = "") -> Iterator[dict[str, Job]]:
-    """Jobs `NAME, CSV`, in an empty folder, and `NAME, cache`, in one used before, for every NAME in `options`."""
+    """Yield jobs `NAME, CSV`, in an empty folder, and `NAME, cache`, in a used one, for every NAME in `options`."""
     with tempfile.TemporaryDirectory(dir=data.parent) as place:
 
         def features(job: str, folder: Path, chosen: list[str]) -> float:
@@ -191,13 +190,13 @@ def commands(data: Path, series: Series, options: dict[str, list[str]], size: st
 
 
 def height(file: Path) -> int:
-    """Rows of a parquet file."""
+    """Return the number of rows of a Parquet file."""
     code = "import polars, sys; print(polars.scan_parquet(sys.argv[1]).select(polars.len()).collect().item())"
     return int(output_of("-c", code, file))
 
 
 def in_memory(file: Path, rounds: int, series: Series) -> None:
-    """Profile and value area from columns in memory, on one core, and the device paths there."""
+    """Measure profile and value area from columns in memory on one core, and the device paths."""
     with ExitStack() as stack:
         jobs: dict[str, Job] = {}
         # The app's worker comes first, because it leaves the columns for the peers.
@@ -209,7 +208,7 @@ def in_memory(file: Path, rounds: int, series: Series) -> None:
 
 
 def from_files(file: Path, rounds: int, series: Series) -> None:
-    """The whole command against polars.read_csv of the same file."""
+    """Measure the whole command and polars.read_csv of the same file."""
     options = {"session rows": ["--rows", "session"], "bar rows": ["--rows", "bar"]}
     starts: dict[str, Job] = {
         "python": lambda: command("-c", "pass")[0],
@@ -220,14 +219,14 @@ def from_files(file: Path, rounds: int, series: Series) -> None:
 
 
 def larger(small: Path, large: Path, rounds: int, series: Series) -> None:
-    """Session rows of the large file, which is read in blocks, and of the small one."""
+    """Measure session rows of the large file, which is read in blocks, and of the small file."""
     few = {"session rows": ["--rows", "session"]}
     with commands(small, series, few, " (1x)") as one, commands(large, series, few, " (10x)") as ten:
         series.run({"python (10x)": lambda: command("-c", "pass")[0], **one, **ten}, rounds)
 
 
 def table(series: Series) -> list[Row]:
-    """Every line, measured or not."""
+    """Return every row of the table, measured or not."""
     profile = "profile + value area in memory, one core:"
     lines = [
         Row(f"{profile} MarketProfile over app", series.ratio("marketprofile", "vpoc"), "at least", 90),
@@ -252,7 +251,7 @@ def table(series: Series) -> list[Row]:
 
 
 def page(series: Series, sessions: int, loads: list[float]) -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     told = ", ".join(f"{name} {version}" for name, version in series.versions.items())
     counted = ", ".join(f"{name}: {count:,}" for name, count in series.rows.items())
     return "\n".join(
@@ -282,7 +281,7 @@ def page(series: Series, sessions: int, loads: list[float]) -> str:
 
 
 def markdown(head: list[str], lines: list[list[str]]) -> list[str]:
-    """A table."""
+    """Return the lines of a Markdown table."""
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
 
 

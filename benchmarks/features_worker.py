@@ -1,9 +1,9 @@
-"""One side of a race of benchmarks/features.py, in the interpreter that has the package it measures.
+"""Do the jobs of one side of benchmarks/features.py, in the interpreter that has the package to measure.
 
-`features_worker.py KIND FILE`: prepares, does every job once unmeasured, and prints a line of JSON that tells what it
-runs and the names of its jobs. Then each line read is the name of a job: it is done once, and its seconds are printed.
-Kinds: profile, read and device use the app's interpreter and the merged CSV, marketprofile and wickra that of the peers
-and the columns which the worker `profile` left beside the CSV. All but `read` keep to one core.
+`features_worker.py KIND FILE` prepares, does every job once unmeasured, and prints a line of JSON with the names of its
+jobs and the versions of its packages. Then it reads names of jobs, a line each, does the job once and prints its
+seconds. The kinds profile, read and device use the app's interpreter and the merged CSV; marketprofile and wickra use
+the peers' interpreter and the columns that the worker `profile` wrote beside the CSV. All but `read` use one core.
 """
 
 import json
@@ -19,14 +19,14 @@ from typing import Any
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
 STAMP_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 CHUNK_SIZE = 32
-"""The app's default."""
+"""The app's default, in sessions."""
 
 Jobs = dict[str, Callable[[], Any]]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """As much of `vpoc.data.bars.Bars` as profiles need: stamps in seconds, prices in ticks, [rows]."""
+    """The part of `vpoc.data.bars.Bars` that profiles need: stamps in seconds, prices in ticks, [rows]."""
 
     path: Path
     ts: Any
@@ -38,7 +38,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Spans:
-    """Part of `vpoc.data.exchange.sessions.Sessions`, for profiles: rows start..stop-1 of the bars, [sessions]."""
+    """The part of `vpoc.data.exchange.sessions.Sessions` that profiles need: rows start..stop-1, [sessions]."""
 
     date: Any
     start: Any
@@ -48,12 +48,12 @@ class Spans:
         return len(self.start)
 
     def take(self, keep: Any) -> "Spans":
-        """The sessions selected by `keep`."""
+        """Return the sessions selected by `keep`."""
         return Spans(self.date[keep], self.start[keep], self.stop[keep])
 
 
 def whole_sessions(file: Path) -> tuple[Columns, Spans]:
-    """Bars of a synthetic file, and its sessions with all their hours."""
+    """Return the bars of a synthetic file, and its sessions with all their hours."""
     import numpy as np  # noqa: PLC0415
     import polars as pl  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ def whole_sessions(file: Path) -> tuple[Columns, Spans]:
 
 
 def profile(file: Path) -> Jobs:
-    """The app: exact profile, VPOC and value area of every session from columns in memory."""
+    """Return the app's job: exact profile, VPOC and value area of every session from columns in memory."""
     import numpy as np  # noqa: PLC0415
 
     from vpoc.profile.session_profiles import session_levels  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -80,12 +80,12 @@ def profile(file: Path) -> Jobs:
 
 
 def columns_file(file: Path) -> Path:
-    """Where the columns of a CSV are, for workers without the app."""
+    """Return the file with the columns of a CSV, for workers without the app."""
     return file.with_suffix(".npz")
 
 
 def marketprofile(file: Path) -> Jobs:
-    """MarketProfile: a profile of volume at the close, with rows of one tick."""
+    """Return MarketProfile's job: a profile of volume at the close, with rows of one tick."""
     import numpy as np  # noqa: PLC0415
     import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415
     from market_profile import MarketProfile  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -108,7 +108,7 @@ def marketprofile(file: Path) -> Jobs:
 
 
 def wickra(file: Path) -> Jobs:
-    """Wickra: volume spread over low..high in floats, as many bins as the session has ticks."""
+    """Return Wickra's job: volume spread over low..high in floats, with as many bins as the session has ticks."""
     import numpy as np  # noqa: PLC0415
     from wickra import ValueArea  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ def wickra(file: Path) -> Jobs:
 
 
 def read(file: Path) -> Jobs:
-    """polars.read_csv of every column, types given, stamps with an explicit format."""
+    """Return the job of polars.read_csv: every column, with given types and an explicit format of the stamps."""
     import polars as pl  # noqa: PLC0415
 
     types = dict.fromkeys(("open", "high", "low", "close", "vix"), pl.Float64) | {"ts": pl.String, "volume": pl.Int64}
@@ -137,7 +137,7 @@ def read(file: Path) -> Jobs:
 
 
 def device(file: Path) -> Jobs:
-    """The device paths with torch on the CPU, their answers compared with the app's own."""
+    """Return the jobs of the device paths with torch on the CPU; their answers are compared with the app's."""
     import numpy as np  # noqa: PLC0415
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -166,7 +166,7 @@ PACKAGES = ("numpy", "polars", "torch", "pandas", "MarketProfile", "wickra")
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages loaded here that matter."""
+    """Return the versions of the relevant packages that are loaded here."""
     modules = {"MarketProfile": "market_profile"}
     return {name: version(name) for name in PACKAGES if modules.get(name, name) in sys.modules}
 

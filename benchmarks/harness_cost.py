@@ -1,9 +1,10 @@
-"""The cost of the harness: `matrix run-cell` over the bare command it runs. Goal: at most 1.05 on a 30-second workload.
+"""Measure the cost of the harness: `matrix run-cell` over the bare command. Goal: at most 1.05 on a 30-second workload.
 
-The wall time of `run-cell`, less that of its verification, over that of the same `vpoc train` command started by hand,
-in pairs, so that a machine whose speed drifts does both alike. What verification takes is told apart: from the last
-line of the training to what was found, as their files say. On a busy machine the wall time says little of the harness:
-the processor time of its own process, with none of its children, over that of the bare command is reported beside it.
+The figure is the wall time of `run-cell` minus that of its verification, over that of the same `vpoc train` command
+started by hand. Both are run in pairs, so that a machine whose speed drifts affects them alike. The time of the
+verification is reported separately, from the times of its files. On a busy machine the wall time says little about the
+harness, so the processor time of the harness's own process, without its children, over that of the bare command is
+reported as well.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from harness.base.paths import CHECKOUT
 from harness.host.processes.processes import stat_of
 
 PAIRS = 5
-# Chosen so that the bare command takes about 30 s on one core of the development machine.
+# With this number of epochs, the bare command takes about 30 s on one core of the development machine.
 EPOCHS = int(os.environ.get("EPOCHS", "70"))
 MATRIX = f"""\
 schema: 2
@@ -34,24 +35,24 @@ selections: {{default: {{description: d, stacks: all, presets: all, workload: ha
 """
 
 
-# A user's own modules are compiled once, by the first run.
+# As on a user's machine, the first run compiles the harness's modules once, so bytecode is not disabled.
 AS_A_USER = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a command: its wall time, and the processor time of its own process, without children."""
+    """Seconds of a command: its wall time, and the processor time of its own process without children."""
 
     wall: float
     own: float
 
 
 def cost_of(command: list[str], **options: Any) -> Cost:
-    """Run a command to its end, and return what it took; it has to succeed."""
+    """Run a command, which must succeed, and return its cost."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    # Without taking its status: then its times can be read no more.
+    # WNOWAIT leaves the process a zombie, because its times cannot be read any more once its status is collected.
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     wall, fields = time.perf_counter() - began, stat_of(process.pid)
     if code := process.wait():
@@ -60,7 +61,7 @@ def cost_of(command: list[str], **options: Any) -> Cost:
 
 
 def bare(intent: dict[str, Any], folder: Path) -> Cost:
-    """The command of a run, started by hand with the same environment but for the folders."""
+    """Run the command of a run by hand, with the same environment except for the folders, and return its cost."""
     run, here = intent["run_id"], str(folder)
     (command,) = intent["commands"].values()
     (variables,) = intent["variables"].values()
@@ -71,20 +72,20 @@ def bare(intent: dict[str, Any], folder: Path) -> Cost:
 
 
 def verification(folder: Path) -> float:
-    """Seconds from when the training wrote its result until its verification was kept."""
+    """Return the seconds from when the training wrote its result until its verification was kept."""
     kept = folder / "kept"
     return (kept / "verification.json").stat().st_mtime - (kept / "result.json").stat().st_mtime
 
 
 def main() -> None:
-    """Print the figures."""
+    """Measure, and print the figures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as place:
         matrix, results = Path(place) / "matrix.yaml", Path(place) / "results"
         matrix.write_text(MATRIX, encoding="utf-8")
         program = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(matrix), "--results", str(results)]
         command = [*program, "run-cell", "cpu-plain", "--executor", "process"]
-        # The first run makes environment and data, so that none of the timed ones does.
+        # The first run makes environment and data, so that no timed run does.
         subprocess.run([*command, "--run-id", "first"], check=True, cwd=CHECKOUT, env=AS_A_USER)
         ratios, bares, checks, own = [], [], [], []
         for number in range(PAIRS):

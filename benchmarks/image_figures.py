@@ -1,6 +1,6 @@
-"""How images are made, shared and sent on this engine, into docs/evidence/images-figures.md; needs docker-registry.
+"""Measure how images are built, shared and sent on this engine; writes docs/evidence/images-figures.md.
 
-Of the `cpu` stack, on the base that `make base` makes or MATRIX_BASE names. Each figure is beside its goal.
+The stack is `cpu`, on the base of `make base` or MATRIX_BASE. Needs docker-registry. Each figure has its goal beside.
 """
 
 import argparse
@@ -42,9 +42,9 @@ BASE = os.environ.get("MATRIX_BASE", "vpoc-base:bookworm")
 CELL = "cpu-plain"
 TIMES = 3
 KILLS = 10
-# Bytes a second of the line to the registry: a fast one at home. On loopback itself sockets hold megabytes.
+# Bytes per second of the line to the registry, like a fast line at home; on loopback, sockets hold megabytes.
 LINE_RATE = 20e6
-# Of the layers: what was on its way each time.
+# Largest share of the layers' bytes that may be sent twice: what was on its way at each kill.
 MOST_TWICE = 0.02
 
 
@@ -64,7 +64,7 @@ class Figure:
 
 
 def clean_builds(engine: Engine, matrix: Matrix, builds: int) -> Figure:
-    """Build everything again from the base up, and compare."""
+    """Build everything again from the base, and compare."""
     image = ensure_cell_image(engine, matrix.cells[CELL], print)
     equal = content = 0
     for number in range(builds):
@@ -77,14 +77,14 @@ def clean_builds(engine: Engine, matrix: Matrix, builds: int) -> Figure:
 
 
 def nothing_to_do() -> Figure:
-    """Build what is there already, by the command a person types."""
+    """Run `matrix build` for an image that exists already."""
     command = [str(CHECKOUT / ".venv/bin/matrix"), "--base", BASE, "build", CELL]
     spans = [_seconds(command) for _ in range(TIMES)]
     return Figure("`matrix build` of what is there", f"{median(spans):.1f} s", "1.0 s", median(spans) <= 1)
 
 
 def next_preset(engine: Engine, matrix: Matrix) -> Figure:
-    """Build presets that were never built."""
+    """Build presets that were never built before."""
     stack = matrix.stacks["cpu"]
     before, spans, made = _layer_bytes(engine), [], []
     for number in range(TIMES):
@@ -101,7 +101,7 @@ def next_preset(engine: Engine, matrix: Matrix) -> Figure:
 
 
 def edited_app(engine: Engine, matrix: Matrix, registry: str) -> list[Figure]:
-    """Build an app with one more line, and push it where the one before is."""
+    """Build the app with one more line, and push the image to where the one before is."""
     before = ensure_cell_image(engine, matrix.cells[CELL])
     ensure_stack_image(engine, matrix.stacks["cpu"], own=True)
     host, storage = registry.split(" ", 1)
@@ -135,7 +135,7 @@ def edited_app(engine: Engine, matrix: Matrix, registry: str) -> list[Figure]:
 
 
 def size(engine: Engine, matrix: Matrix) -> Figure:
-    """Compare the image with the base and the wheels, unpacked."""
+    """Compare the size of the image with that of the base and the unpacked wheels."""
     stack = matrix.stacks["cpu"]
     image, base = ensure_cell_image(engine, matrix.cells[CELL]), find(engine, BASE)
     if base is None or engine.keeps_compressed:
@@ -149,7 +149,7 @@ def size(engine: Engine, matrix: Matrix) -> Figure:
 
 
 def killed_pulls(engine: Engine, matrix: Matrix, registry: str) -> Figure:
-    """Kill pulls into an empty engine at random moments, and count what the registry sends until one has ended."""
+    """Kill pulls into an empty engine at random moments; count what the registry sends until a pull succeeds."""
     goal = "equal; nothing twice but layers in flight"
     if why := why_no_own_engine():
         return Figure("a pull killed ten times", f"not measured: {why}", goal, False)
@@ -181,7 +181,7 @@ def killed_pulls(engine: Engine, matrix: Matrix, registry: str) -> Figure:
 
 
 def nothing_to_do_for_a_stand_in(engine: Engine, matrix: Matrix) -> Figure:
-    """Build a stand-in ROCm stack of the rehearsal again, where nothing is to be done."""
+    """Build a stand-in ROCm stack of the rehearsal again when it is built already."""
     stack = next(one for one in one_of_each_source(matrix, "default") if "docker" in one.executors)
     with tempfile.TemporaryDirectory() as place:
         seconds = use_images(matrix, engine, [stack], Path(place), print)[stack.name]["again"]
@@ -190,7 +190,7 @@ def nothing_to_do_for_a_stand_in(engine: Engine, matrix: Matrix) -> Figure:
 
 
 def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     version = engine.client.version()["Version"]
     store = "containerd's image store" if engine.keeps_compressed else "overlay2"
     cpus = os.cpu_count()
@@ -212,7 +212,7 @@ def page(engine: Engine, figures: Sequence[Figure], command: str) -> str:
 
 @contextmanager
 def _edited() -> Iterator[Path]:
-    """Yield a copy of the app that is built in place of it."""
+    """Yield a copy of the app, which is built instead of the app itself."""
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "app"
         shutil.copytree(paths.APP, source, ignore=shutil.ignore_patterns("__pycache__", "*_cache"))
@@ -227,7 +227,7 @@ def _edited() -> Iterator[Path]:
 
 @contextmanager
 def _registry() -> Iterator[str]:
-    """Yield the address of a registry, and the folder in which it keeps what it has."""
+    """Yield the address of a registry and its storage folder, separated by a blank."""
     program = shutil.which("docker-registry")
     if program is None:
         raise SystemExit("benchmarks/image_figures.py: docker-registry is missing; nothing was measured")

@@ -1,10 +1,10 @@
-"""The cost of images and containers on a real Docker engine. The base is made by `make base`, or given by MATRIX_BASE.
+"""Measure images and containers on a real Docker engine. `make base` makes the base, or MATRIX_BASE names it.
 
-- A further preset of a built stack: wall time of `matrix build`, bytes of layers it adds. Goals: 1.5 s, 0 bytes.
-- A rebuild after an edit of the app. Goal: 10 s, with the layers of torch and the other wheels untouched.
-- `matrix run-cell`, less its model check, over the bare `docker run` of the same command of some 30 s. Goal: 1.05.
-- The size of an image over its base plus its wheels unpacked. Goal: 1.05.
-- Importing torch in a container over the same image without its compiled modules. Goal: 0.5.
+- Another preset of a built stack: wall time of `matrix build`, and bytes of layers added. Goals: 1.5 s, 0 bytes.
+- A rebuild after an edit of the app. Goal: 10 s, without touching the layers of torch and the other wheels.
+- `matrix run-cell`, without its model check, over a bare `docker run` of the same command of 30 s. Goal: 1.05.
+- The size of an image over its base plus its unpacked wheels. Goal: 1.05.
+- Importing torch in a container, over the same image without its compiled modules. Goal: 0.5.
 """
 
 import argparse
@@ -47,7 +47,7 @@ IMPORT = "import time; began = time.perf_counter(); import torch; print(time.per
 
 
 def further_presets(engine: Engine, matrix: Matrix) -> None:
-    """Presets that were never built, each by the command a person types."""
+    """Build presets that were never built before."""
     stack = matrix.stacks["cpu"]
     ensure_stack_image(engine, stack, print)
     before = int(engine.client.api.df()["LayersSize"])
@@ -64,7 +64,7 @@ def further_presets(engine: Engine, matrix: Matrix) -> None:
 
 
 def edited_app(engine: Engine, matrix: Matrix) -> None:
-    """The app with one more line, built into the stack."""
+    """Build the app with one more line into the stack."""
     cell = matrix.cells["cpu-plain"]
     layers = ensure_cell_image(engine, cell).layers
     spans = []
@@ -87,7 +87,7 @@ def edited_app(engine: Engine, matrix: Matrix) -> None:
 
 
 def size(engine: Engine, matrix: Matrix) -> None:
-    """Bytes of the image against bytes of what is in it."""
+    """Compare the bytes of the image with those of its base and wheels."""
     stack = matrix.stacks["cpu"]
     image = ensure_stack_image(engine, stack)
     base = find(engine, BASE)
@@ -100,7 +100,7 @@ def size(engine: Engine, matrix: Matrix) -> None:
 
 
 def importing(engine: Engine, image: Image) -> None:
-    """Seconds to import torch, with the compiled modules and in a copy of the image without them, in pairs."""
+    """Measure importing torch, with compiled modules and in a copy of the image without them, in pairs."""
     builder = engine.builder
     text = f"FROM {image.tags[0]}\nUSER 0\nRUN find /opt/venv -name '*.pyc' -delete\nUSER 65534\n"
     bare = "vpoc-bench:without-bytecode"
@@ -116,27 +116,27 @@ def importing(engine: Engine, image: Image) -> None:
 
 
 def import_seconds(engine: Engine, image: str) -> float:
-    """Return the seconds that importing took, as a fresh container reports them."""
+    """Return the seconds of an import, as a fresh container reports them."""
     options = {"entrypoint": "/opt/venv/bin/python", "network_mode": "none", "read_only": True, "remove": True}
     said = engine.client.containers.run(image, ["-W", "ignore", "-c", IMPORT], **options)
     return float(said.split()[-1])
 
 
 def seconds(command: list[str], **options: Any) -> float:
-    """Wall time of a command."""
+    """Run a command and return its wall time."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     return time.perf_counter() - began
 
 
 def harness_cost() -> None:
-    """`matrix run-cell` against the `docker run` that it prints, in pairs."""
+    """Compare `matrix run-cell` with the `docker run` that it prints, in pairs."""
     variables = {**os.environ, "MATRIX_BASE": BASE, "MATRIX_EXECUTOR": "docker"}
     with tempfile.TemporaryDirectory() as place:
         matrix, results = Path(place) / "matrix.yaml", Path(place) / "results"
         matrix.write_text(MATRIX, encoding="utf-8")
         program = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(matrix), "--results", str(results)]
-        # The first run makes the data and what verifies, so that none of the timed ones does.
+        # The first run makes the data and the verifier's environment, so that no timed run does.
         subprocess.run(
             [*program, "run-cell", "cpu-plain", "--run-id", "first"], check=True, cwd=CHECKOUT, env=variables
         )
@@ -159,7 +159,7 @@ def harness_cost() -> None:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Measure, and print the figures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     engine = find_engine()
     if engine is None:

@@ -1,7 +1,7 @@
-"""Simulates evenings of `make matrix-test` on a host with two GPUs; writes docs/evidence/evening-figures.md.
+"""Simulate evenings of `make matrix-test` on a host with two GPUs; writes docs/evidence/evening-figures.md.
 
-What is run next, what counts and what a verdict takes is the real code (`harness.search`, `harness.evidence`), on the
-project's own matrix.yaml; clock, downloads and runs are synthetic, in worlds whose truth is known.
+The real code (`harness.search`, `harness.evidence`) decides what runs next, what counts and what a verdict needs, on
+the project's own matrix.yaml. Clock, downloads and runs are simulated, in worlds whose truth is known.
 """
 
 import sys
@@ -34,12 +34,12 @@ GOAL, WORLDS_TO_PASS = 0.9, 14
 
 
 def shares(made: Sequence[Evening]) -> tuple[float, float]:
-    """Return the shares of evenings whose answer is right, and of those that named something else."""
+    """Return the share of evenings whose answer is right, and the share that named something else."""
     return sum(one.right for one in made) / len(made), sum(one.wrong for one in made) / len(made)
 
 
 def lines(worlds: Iterable[str], seeds: int, pool: Executor) -> Iterator[str]:
-    """Yield a table: worlds, in stages and in turn."""
+    """Yield the table of worlds: evenings in stages, and with every cell in turn."""
     yield "| world | right | another named | hours, 9 of 10 within | runs | trains on one GPU | in turn: right |"
     yield "|---|---|---|---|---|---|---|"
     for name in worlds:
@@ -57,7 +57,7 @@ def lines(worlds: Iterable[str], seeds: int, pool: Executor) -> Iterator[str]:
 
 
 def _first_answer(made: Sequence[Evening]) -> str:
-    """Return when a cell first trained on one GPU, what was downloaded then, and how often both are within the goal."""
+    """Return when the first cell trained on one GPU, what was downloaded by then, and how often both meet the goal."""
     answers = [(one.one_gpu_seconds or inf, one.one_gpu_gb or inf) for one in made]
     in_time = sum(seconds <= ANSWER_WITHIN and gigabytes <= ANSWER_GB for seconds, gigabytes in answers)
     seconds, gigabytes = (median(column) for column in zip(*answers, strict=True))
@@ -109,7 +109,7 @@ hours.
 
 
 def page(seeds: int, pool: Executor) -> str:
-    """The page, as Markdown."""
+    """Simulate, and return the page as Markdown."""
     return PAGE_TEXT.format(
         stacks=len(stacks()),
         seeds=seeds,

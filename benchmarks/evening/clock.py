@@ -1,4 +1,4 @@
-"""The clock of a simulated evening: what downloads and runs take, and the records they leave."""
+"""The clock of a simulated evening: how long downloads and runs take, and which records they leave."""
 
 import json
 import random
@@ -18,8 +18,8 @@ HOUR, MINUTE = 3600.0, 60.0
 BESIDE_TRAINING = 80.0
 TRAINING = {"quick": 15.0, "standard": 75.0, "endurance": 75 * MINUTE, "immediate": 90.0, "full": 900.0}
 USUAL_TRAINING = 900.0
-# A rank that does not get through the VPOC phase, or its first step, and one that stalls later, on a GPU about which
-# little is known yet.
+# Limits in seconds, on a GPU about which little is known yet: for the VPOC phase, for the first step, and for a later
+# stall.
 FEATURES_LIMIT, FIRST_STEP_LIMIT, STEP_LIMIT = 900.0, 300.0, 180.0
 CRASH_SHARE = 0.4
 RESET_SECONDS = 120.0
@@ -27,7 +27,7 @@ RESET_SECONDS = 120.0
 
 @dataclass
 class Clock:
-    """A simulated evening: the time, the runs that were made, the stacks that were downloaded."""
+    """A simulated evening: the time, the runs so far, and the stacks that were downloaded."""
 
     world: World
     chance: random.Random
@@ -41,7 +41,7 @@ class Clock:
     lost: set[int] = field(default_factory=set)
 
     def run(self, run: StageRun) -> bool:
-        """Make a run, and those beside it; returns whether any of their processes succeeded."""
+        """Simulate a run and the runs beside it; return whether any of them passed."""
         self.set_up(run.cell.stack.name)
         began, ends = self.now, []
         passed, ids = False, [f"r{len(self.rows) + place:04}" for place in range(1 + len(run.beside))]
@@ -78,23 +78,23 @@ class Clock:
         return passed
 
     def seen(self) -> SeenRuns:
-        """Return what the records say."""
+        """Return what the records say about the runs so far."""
         counts = count_runs(self.rows, self.steps)
         return SeenRuns.of(
             SeenRun(row, counts[row.run_id], tuple(json.loads(row.gpus)), self.phases[row.run_id]) for row in self.rows
         )
 
     def set_up(self, stack: str) -> None:
-        """Download and build a stack, the first time; wait for the rest of that where it was begun before."""
+        """Download and build a stack if that has not begun yet, and wait until the stack is ready."""
         self.prepare(stack)
         self.now = max(self.now, self.ready_at[stack])
 
     def prepare(self, stack: str) -> None:
-        """Begin to download and build a stack, while runs go on."""
+        """Begin to download and build a stack while runs go on."""
         if stack not in self.ready_at:
             self.made.add(stack)
             self.gigabytes += the_matrix().stacks[stack].budget.download
-            # One at a time.
+            # Stacks are downloaded and built one at a time.
             self.ready_at[stack] = max(self.now, *self.ready_at.values(), 0.0) + setup_seconds_of(
                 the_matrix().stacks[stack]
             )

@@ -1,4 +1,4 @@
-"""Evenings of `make matrix-test`, simulated: in stages, and every cell in turn as the first version went."""
+"""Simulate evenings of `make matrix-test`: in stages, and with every cell in turn as in the first version."""
 
 import random
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ ALL_WORLDS = {**WORLDS, **HINDERED}
 
 @dataclass(frozen=True)
 class Evening:
-    """A simulated evening. `wrong`: something was called good that is not. Times in seconds."""
+    """The result of a simulated evening; `wrong`: something was called good that is not; times in seconds."""
 
     right: bool
     wrong: bool
@@ -58,7 +58,7 @@ def evening(world_name: str, seed: int) -> Evening:
 
 
 def in_turn(world_name: str, seed: int) -> Evening:
-    """Simulate the first version's way, told to use both GPUs: every cell of the selection in turn."""
+    """Simulate an evening of the first version, set to use both GPUs: every cell of the selection in turn."""
     chance = random.Random(f"{world_name} {seed}")
     world = ALL_WORLDS[world_name](chance)
     clock = Clock(world, chance)

@@ -15,9 +15,13 @@ GPUS = (0, 1)
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How runs go: the share that starts, hours between failures, hours that are sound, share that spoils its GPU.
+    """How runs of one kind behave.
 
-    `features`: the share that gets through the VPOC phase, before any training.
+    `starts`: the share of runs that make their first step.
+    `mtbf`: mean hours between failures.
+    `sound_hours`: hours of training in which no run fails.
+    `poisons`: the share of runs that leave their GPU unhealthy.
+    `features`: the share of runs that pass the VPOC phase, which precedes training.
     """
 
     starts: float = 0.995
@@ -34,7 +38,7 @@ Acts = Callable[[StageRun], Behaviour]
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of an evening: what is good on all its GPUs, whether every stack had its turn, which GPUs are bad."""
+    """An evening's answer: the setting that is good on all its GPUs, whether each stack had its turn, and bad GPUs."""
 
     named: Setting | None
     settled: bool
@@ -43,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class World:
-    """A truth: how runs behave, and which answers are right; whether GPUs can be reset, and which runs may use."""
+    """A truth: how runs behave, which answers are right, whether GPUs can be reset, and which GPUs runs may use."""
 
     acts: Acts
     is_right: Callable[[Answer], bool]
@@ -52,7 +56,7 @@ class World:
 
     @property
     def screened(self) -> tuple[int, ...]:
-        """The GPUs that runs may not use, since a screen is connected to them."""
+        """The GPUs that runs may not use, because a screen is connected to them."""
         return tuple(gpu for gpu in GPUS if gpu not in self.gpus)
 
 
@@ -76,17 +80,17 @@ def on_two(run: StageRun) -> bool:
 
 
 def unnamed(answer: Answer) -> bool:
-    """Right where nothing is good on two GPUs: nothing is named, no GPU is blamed, and every stack had its turn."""
+    """Return whether an answer is right if nothing is good on two GPUs: none named or blamed, every stack tried."""
     return answer == Answer(None, settled=True)
 
 
 def named(is_right: Callable[[Setting], bool]) -> Callable[[Answer], bool]:
-    """Right where what is named is."""
+    """Return a function that says whether the setting that an answer names is right."""
     return lambda answer: answer.named is not None and is_right(answer.named)
 
 
 def one_stack(chance: random.Random) -> World:
-    """One stack of nine works on two GPUs, in whatever way; all work on one."""
+    """One of the stacks works on two GPUs, with any preset and strategy; all stacks work on one GPU."""
     only = chance.choice(stacks())
     return World(
         lambda run: SOUND if not on_two(run) or run.cell.stack.name == only else BROKEN,
@@ -95,7 +99,7 @@ def one_stack(chance: random.Random) -> World:
 
 
 def only_no_p2p(_: random.Random) -> World:
-    """Of all there is to try on two GPUs only the preset no-p2p helps, on every stack."""
+    """On two GPUs only the preset no-p2p helps, whatever the stack."""
     return World(
         lambda run: SOUND if not on_two(run) or run.cell.preset.name == "no-p2p" else BROKEN,
         named(lambda setting: setting.cell.preset.name == "no-p2p"),
@@ -103,7 +107,7 @@ def only_no_p2p(_: random.Random) -> World:
 
 
 def only_averaging(_: random.Random) -> World:
-    """Collectives fail whatever is set; averaging works on every stack."""
+    """Collectives fail with every preset, and averaging works on every stack."""
     return World(
         lambda run: SOUND if not on_two(run) or run.workload.strategy == "averaging" else BROKEN,
         named(lambda setting: setting.strategy == "averaging"),
@@ -111,7 +115,7 @@ def only_averaging(_: random.Random) -> World:
 
 
 def one_bad_gpu(chance: random.Random) -> World:
-    """All that uses one of the GPUs fails."""
+    """Most runs that use one of the GPUs fail."""
     bad = chance.choice(GPUS)
     return World(
         lambda run: Behaviour(0.3, 0.1) if bad in run.gpus else SOUND,
@@ -141,7 +145,7 @@ def only_6(_: random.Random) -> World:
 
 
 def poisoning_stack(_: random.Random) -> World:
-    """The first stack completes, and seven runs of ten leave a GPU on which the next run would fail."""
+    """The first stack's runs complete, but seven of ten leave a GPU on which the next run would fail."""
     first = stacks()[0]
     return World(
         lambda run: Behaviour(poisons=0.7) if run.cell.stack.name == first else SOUND,
@@ -150,7 +154,7 @@ def poisoning_stack(_: random.Random) -> World:
 
 
 def failing_host(_: random.Random) -> World:
-    """Every run may fail, whatever is run: six starts of ten, and a failure in 24 minutes of training."""
+    """Every run may fail, whatever its cell: only six of ten start, and one fails in 24 minutes of training."""
     return World(lambda _run: Behaviour(0.6, 0.4), unnamed)
 
 
@@ -160,7 +164,7 @@ def nothing_on_two(_: random.Random) -> World:
 
 
 def two_good_one_flaky(chance: random.Random) -> World:
-    """Three stacks work on two GPUs; one of them fails once in 48 minutes."""
+    """Three stacks work on two GPUs; one of them fails once in 48 minutes on average."""
     flaky, *good = chance.sample(stacks(), 3)
 
     def acts(run: StageRun) -> Behaviour:
@@ -173,7 +177,7 @@ def two_good_one_flaky(chance: random.Random) -> World:
 
 
 def _only_preset(name: str) -> World:
-    """Every cell passes the smoke stage, and only those of one preset train on more than that."""
+    """Every cell passes the smoke stage, but only the cells of one preset pass a later stage."""
     return World(
         lambda run: SOUND if run.workload.smoke_test or run.cell.preset.name == name else BROKEN,
         named(lambda setting: setting.cell.preset.name == name),
@@ -181,17 +185,17 @@ def _only_preset(name: str) -> World:
 
 
 def only_no_sdma(_: random.Random) -> World:
-    """Only no-sdma trains, though all pass the smoke stage."""
+    """Only no-sdma trains, although all presets pass the smoke stage."""
     return _only_preset("no-sdma")
 
 
 def only_notes_stable(_: random.Random) -> World:
-    """Only notes-stable trains, though all pass the smoke stage."""
+    """Only notes-stable trains, although all presets pass the smoke stage."""
     return _only_preset("notes-stable")
 
 
 def naive_hangs(_: random.Random) -> World:
-    """The VPOC phase hangs everywhere as the user had it; computed in chunks it does not."""
+    """The VPOC phase hangs with the user's original option `naive`, and works with `chunked`."""
     return World(
         lambda run: SOUND if run.workload.vpoc_path != "naive" else NO_FEATURES,
         named(lambda setting: dict(setting.options).get("vpoc_path") == "chunked"),
@@ -199,7 +203,7 @@ def naive_hangs(_: random.Random) -> World:
 
 
 def chunked_and_math(_: random.Random) -> World:
-    """The VPOC phase needs `chunked`, and attention then needs `sdpa math`."""
+    """The VPOC phase needs `chunked`, and attention also needs `sdpa math`."""
 
     def acts(run: StageRun) -> Behaviour:
         if run.workload.vpoc_path == "naive":
