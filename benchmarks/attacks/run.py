@@ -65,7 +65,7 @@ class Row:
 
 @dataclass
 class _Seen:
-    """What the watchdog saw of a campaign."""
+    """The watchdog's observations of a campaign."""
 
     output: str = ""
     memory: int = 0
@@ -223,9 +223,9 @@ def _is_late(place: Place) -> bool:
     started = _started(place)
     return started is not None and time.time() - started > WATCHDOG_SECONDS
 
-"""Yield each process, container or temporary folder that is left, ending with its number or name, and remove it."""
+
 def _leftovers(place: Place, engine: Engine | None) -> Iterator[str]:
-    """Yield each process or container that is left, in words that end with its number or name, and end it."""
+    """Yield each process, container or temporary folder that is left, ending with its number or name, and end it."""
     tether = place.tether.stat()
     marked = {process.pid for folder in _hostile_folders(place) for process in processes_of_run(folder)}
     for process in psutil.process_iter():

@@ -1,4 +1,4 @@
-"""What a row takes and returns: the kit, the finding and the error for a difference."""
+"""The input and the result of a row: the kit, the finding and the error for a difference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

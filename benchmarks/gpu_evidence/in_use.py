@@ -1,4 +1,4 @@
-"""Whether a GPU is in use by others, so that rows that break it must not run."""
+"""The check that a GPU is not in use by others, before a row that breaks it may run."""
 
 import os
 import shutil

@@ -55,7 +55,7 @@ def fit(
     ranks: Ranks = ALONE,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return a training of the model `kind`, ready to start, with `steps` steps an epoch and checkpoints in `folder`."""
+    """Return a training of the model `kind`, ready to start; epochs of `steps` steps, checkpoints in `folder`."""
     progress = progress or Progress(None)
     devices, memory = start_devices(options, ranks, progress)
     run = Carried(devices, ranks, arrays.features, memory, None, None, arrays, steps)  # type: ignore[arg-type]
