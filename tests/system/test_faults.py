@@ -1,4 +1,4 @@
-"""Tests of every fault injection once, in processes: the fault is found and explained, and the next run is healthy.
+"""Tests of every fault injection once, in processes: the fault is found and explained, and leaves nothing behind.
 
 On each change, only one kind for each outcome is injected.
 """
