@@ -1,4 +1,4 @@
-"""Kills the harness of a results folder again and again, and looks at what is left. On a stand-in for the app."""
+"""Kill the harness of a results folder again and again and check what is left, with a stand-in for the app."""
 
 import contextlib
 import fcntl
@@ -35,16 +35,16 @@ from harness.host.processes.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01
-# A restart should take less.
+# A restart should take less than this.
 GOAL_SECONDS = 5.0
 SHOWN = 2000
 PATIENCE_SECONDS = 120.0
-# What the harness takes for a merged CSV, of as many weekdays as any workload needs sessions: the stand-in reads none.
+# A merged CSV that the harness accepts, with as many weekdays as any workload needs sessions; the stand-in reads none.
 STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n" + "".join(
     f"{date(2024, 1, 2) + timedelta(day)}T14:30:00Z,1,1,1,1,1,\n" for day in range(90)
 )
 REPEATS = 6
-# The stand-in is no app that a stack for CPUs could verify.
+# The stack accepts any accelerator, because a stack for CPUs would have to verify the run and the stand-in cannot.
 STAND_IN_STACK, REAL_STACK = "host: {accelerator: any}", 'cpu: {accelerator: cpu, torch: "2.13.0"}'
 MATRIX = """\
 schema: 2
@@ -58,7 +58,7 @@ GPU = "simd_count 96\ngfx_target_version 110000\ndrm_render_minor 128\n"
 
 
 def write_stand_in(python: Path) -> None:
-    """Write what starts the stand-in for an interpreter with the app."""
+    """Write an interpreter that starts the stand-in for the app."""
     words = shlex.join([sys.executable, "-I", "-S", str(CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py")])
     python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
@@ -74,7 +74,11 @@ class Kill:
 
 @dataclass
 class Figures:
-    """The counts. Everything in `wrong` should not have been. `ready`: seconds of the restarts that got there."""
+    """The counts of a test.
+
+    `wrong`: everything that should not have happened.
+    `ready`: seconds of each restart until it began a run.
+    """
 
     kills: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -82,31 +86,31 @@ class Figures:
     ready: list[float] = field(default_factory=list)
 
     def expect(self, condition: object, otherwise: str) -> None:
-        """Count what should not have been."""
+        """Add the text `otherwise` to `wrong` unless the condition holds."""
         if not condition:
             self.wrong.append(otherwise)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A results folder with all that `matrix run` needs. With `engine` its runs are containers of the real app."""
+    """A results folder with all that `matrix run` needs; with `engine`, its runs are containers of the real app."""
 
     folder: Path
     engine: Engine | None = None
 
     @property
     def repeats(self) -> int:
-        """Runs of a campaign."""
+        """The number of runs of a campaign."""
         return 2 if self.engine else REPEATS
 
     @property
     def root(self) -> Path:
-        """The simulated host."""
+        """The root of the simulated host."""
         return self.folder / "root"
 
     @property
     def results(self) -> Results:
-        """The results, which must survive."""
+        """The results, which must survive the kills."""
         return Results(self.folder / "results")
 
     @property
@@ -115,7 +119,7 @@ class Place:
         return (self.folder / "said.txt").read_text(encoding="utf-8", errors="replace")
 
     def make(self) -> None:
-        """Write everything but the results."""
+        """Write everything except the results."""
         text = MATRIX.replace("STACK", REAL_STACK if self.engine else STAND_IN_STACK)
         (self.folder / "matrix.yaml").write_text(text, encoding="utf-8")
         (self.folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
@@ -128,7 +132,7 @@ class Place:
         (node / "gpu_id").write_text("4711", encoding="ascii")
 
     def command(self) -> list[str]:
-        """`matrix run`, which goes on where the one before was killed."""
+        """Return the command line of `matrix run`, which continues a campaign that was killed."""
         options = ["--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.results.folder)]
         run = ["run", "--repeats", str(self.repeats)]
         if self.engine:
@@ -145,7 +149,7 @@ class Place:
         return [*matrix, *options, *run, "host-plain", *where]
 
     def start(self, point: str | None = None) -> subprocess.Popen[bytes]:
-        """Start the harness, to die at a point if one is given."""
+        """Start the harness; with `point`, the harness kills itself there."""
         variables = {**os.environ, VARIABLE: point or ""}
         with (self.folder / "said.txt").open("ab") as said:
             return subprocess.Popen(self.command(), stdout=said, stderr=said, env=variables, cwd=CHECKOUT)
@@ -153,7 +157,7 @@ class Place:
 
 @dataclass
 class Tester:
-    """Kills the harness of one place again and again, and looks at what is left."""
+    """Kills the harness of one place again and again, and checks what is left."""
 
     place: Place
     figures: Figures
@@ -162,10 +166,10 @@ class Tester:
     killed: bool = False
 
     def kill(self, kill: Kill) -> bool:
-        """Start the harness and kill it; False when it had ended before that."""
+        """Start the harness and kill it; return False if the harness ended before that."""
         point = (kill.point or "").partition("@")[0]
         if point.startswith("orphan"):
-            # There has to be one.
+            # There must be an orphan first.
             self.kill(Kill("running"))
         if point == "index-rebuilt":
             index_file(self.place.results.folder).unlink(missing_ok=True)
@@ -192,10 +196,10 @@ class Tester:
         return killed
 
     def finish(self) -> None:
-        """Let the harness finish the campaign, and look whether anything is lost or left."""
+        """Let the harness finish the campaign, and check that nothing is lost or left."""
         began = time.monotonic()
         process = self.place.start()
-        # No kill cuts this restart short, so a slow one counts too.
+        # No kill cuts this restart short, so a slow restart is timed as well.
         while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
             if self._is_ready(process.pid, began):
                 break
@@ -241,7 +245,7 @@ class Tester:
         return True
 
     def _begun_by(self, pid: int) -> bool:
-        """Return whether a harness has begun a run: then it is ready."""
+        """Return whether this harness has begun a run, which means that the restart is done."""
         runs = self.place.results.runs
         names = {folder.name for folder in runs.glob("[!.]*")} - self.seen
         for name in names:
@@ -259,7 +263,7 @@ class Tester:
             self.figures.expect(mine, f"process {process} of {folder} still runs after a recovery")
 
     def _look_at_records(self) -> None:
-        """Every record that was there is there as it was, and every new one can be read."""
+        """Check that every earlier record is unchanged, and that every new record can be read."""
         results = self.place.results
         for run_id, content in self.acknowledged.items():
             file = results.folder_of(run_id).record
@@ -281,7 +285,7 @@ class Tester:
                 self.figures.expect(not stream.read(), f"{stream.name} still names a run")
 
     def _processes(self) -> dict[int, str]:
-        """Processes of runs of this place, by pid, and the folder of the run."""
+        """Return the processes of runs of this place, by pid, with the run's folder."""
         found = {}
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -292,17 +296,17 @@ class Tester:
 
 
 def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None) -> None:
-    """Kill the harness of one results folder so often, then look at what is left."""
+    """Carry out a plan of kills on the harness of one results folder, then check what is left."""
     with tempfile.TemporaryDirectory(prefix="matrix-kills-", dir="/tmp") as folder:
         place = Place(Path(folder), engine)
         place.make()
         tester = Tester(place, figures)
-        # With the app and the image made: a restart that waits for them is another matter.
+        # The app and the image are made first, because restarts that wait for them are not measured here.
         install_app()
         if engine:
             tester.finish()
         for kill in plan:
-            # A harness that had nothing left to do begins a new campaign at the next start.
+            # If the harness had nothing left to do, the next start begins a new campaign.
             tester.kill(kill)
         tester.finish()
         figures.records += len(tester.acknowledged)

@@ -1,8 +1,8 @@
-"""The cost of `kill -9` of the harness: records lost or corrupt, orphans, stuck locks, repeated runs, slow restarts.
+"""Count what `kill -9` of the harness causes: lost or corrupt records, orphans, stuck locks, repeated runs, delays.
 
-`matrix run` on a stand-in for the app and a synthetic GPU, killed at random moments and at every named point, each time
-started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
-the real app in containers. Writes docs/evidence/crash-safety-figures.md and .json.
+`matrix run`, with a stand-in for the app and a synthetic GPU, is killed at random moments and at every named point, and
+each time started again in the same results folder, so that recoveries are killed too. `--containers N` adds N kills
+with the real app in containers. Writes docs/evidence/crash-safety-figures.md and .json.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from harness.base.paths import CHECKOUT
 from harness.host.engine import find_engine
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "crash-safety-figures"
-# So many kills in one results folder; then the campaign is carried to its end, and a new folder begins.
+# The number of kills in one results folder; then its campaign is finished, and a new folder begins.
 BATCH = 40
 ONLY_IN_CONTAINERS = {"container-created"}
 
 
 def kills(count: int, chance: random.Random) -> Iterator[Kill]:
-    """Half of them at random moments, half at the named points, each at its first, second or third time."""
+    """Yield kills, half at random moments and half at the named points, at their first, second or third occurrence."""
     points = [point for point in POINTS if point not in ONLY_IN_CONTAINERS]
     for number in range(count):
         if number % 2:
@@ -37,7 +37,7 @@ def kills(count: int, chance: random.Random) -> Iterator[Kill]:
 
 
 def report(process: Figures, containers: Figures | None, seed: int) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     lines = [
         "# `kill -9` of the harness, counted",
         "",
@@ -59,7 +59,7 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
 
 
 def row_of(name: str, figures: Figures | None) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     if figures is None:
         return f"| {name} | not measured | | | | | |"
     total = sum(figures.kills.values())
@@ -74,7 +74,7 @@ def is_good(figures: Figures) -> bool:
 
 
 def main() -> None:
-    """Kill, count, write."""
+    """Kill, count, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int, nargs="?", default=1000)
     parser.add_argument("--containers", type=int, default=0, metavar="N", help="so many more with containers")

@@ -1,4 +1,4 @@
-"""Draws docs/pictures/live.svg: the live view of a campaign that is simulated."""
+"""Draw docs/pictures/live.svg: the live view of a simulated campaign."""
 
 import argparse
 import io
@@ -27,7 +27,7 @@ KNOWN: dict[tuple[int, int], tuple[Tier, int, int]] = {
 
 
 def picture() -> str:
-    """The picture."""
+    """Return the picture as SVG."""
     console = Console(record=True, width=100, height=24, file=io.StringIO(), force_terminal=True)
     console.print(LiveView(_scene(), NOW))
     return console.export_svg(title="matrix run (synthetic numbers)", theme=MONOKAI)

@@ -1,4 +1,4 @@
-"""A line to a server on loopback as one has it at home: slow, counted, and cut now and then."""
+"""A line to a server on loopback that is like a home connection: slow and sometimes cut. Its bytes are counted."""
 
 import socket
 import time
@@ -12,9 +12,11 @@ PIECE = 1 << 16
 
 @dataclass
 class MeteredLine:
-    """Forwards connections to `to`. `down` and `up` are the bytes that came from there and went there.
+    """Forwards connections to an address.
 
-    `rate` is the number of bytes a second of all connections together, each way; None for no limit.
+    `to`: host and port of the server.
+    `rate`: bytes per second of all connections together, in each direction; None for no limit.
+    `down`, `up`: bytes that came from the server, and that went to it.
     """
 
     to: tuple[str, int]
@@ -27,19 +29,19 @@ class MeteredLine:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """Forward until the end; yields host and port."""
+        """Forward connections until the end of the `with` statement; yield host and port of this end."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.host = f"127.0.0.1:{server.getsockname()[1]}"
             thread = Thread(target=self._serve, args=(server,), daemon=True)
             thread.start()
             yield self.host
-            # A socket that is only closed goes on to accept.
+            # A listening socket that is only closed would still accept connections.
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
         self.cut()
 
     def cut(self) -> None:
-        """Break every connection off in the middle."""
+        """Cut all connections."""
         with self._lock:
             for one in self._open:
                 with suppress(OSError):
@@ -69,7 +71,7 @@ class MeteredLine:
                 with self._lock:
                     setattr(self, way, getattr(self, way) + len(piece))
                     if self.rate and len(piece) > 1000:
-                        # Within the lock: the others wait, too.
+                        # Sleeps while it holds the lock, so that the other connections wait too.
                         time.sleep(len(piece) / self.rate)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)

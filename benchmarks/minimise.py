@@ -1,4 +1,7 @@
-"""How often a search names the variables that were planted, into docs/evidence/minimise-figures.md; simulated."""
+"""Measure how often a search names the variables that were planted in simulated runs.
+
+Writes docs/evidence/minimise-figures.md.
+"""
 
 import argparse
 import time
@@ -25,7 +28,10 @@ GOAL_PERCENT, WRONG_PERCENT = 95, 5
 
 @dataclass(frozen=True)
 class Setting:
-    """So many variables of which `planted` matter, together; what they cause fails at `rate`, all else passes."""
+    """A number of variables, of which only `planted` matter.
+
+    Runs that the planted variables affect fail at `rate`; all other runs pass.
+    """
 
     variables: int
     planted: int
@@ -35,7 +41,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figures:
-    """The results of the searches of a setting: how many ended how, and the median of runs."""
+    """The results of a setting's searches: how many ended in which way, and the median number of runs."""
 
     setting: Setting
     found: int
@@ -46,18 +52,18 @@ class Figures:
 
     @property
     def cases(self) -> int:
-        """How many searches."""
+        """The number of searches."""
         return self.found + self.wrong + self.none + self.not_enough
 
     @property
     def good_percent(self) -> float:
-        """Of searches that gave the planted answer, or said that runs did not suffice."""
+        """The percentage of searches that gave the planted answer, or said that the runs did not suffice."""
         right = self.none if self.setting.planted == 0 else self.found
         return 100 * (right + self.not_enough) / self.cases
 
 
 def measure(setting: Setting, cases: int) -> Figures:
-    """Search so many synthetic histories; in every other one the planted variables help."""
+    """Search that many simulated histories; in every other one, the planted variables prevent failures instead."""
     answers: Counter[str] = Counter()
     runs = []
     for case in range(cases):
@@ -81,7 +87,7 @@ def measure(setting: Setting, cases: int) -> Figures:
 
 
 def page(figures: Sequence[Figures]) -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     planted = [one for one in figures if one.setting.planted]
     nothing = [one for one in figures if not one.setting.planted]
     worst = min(one.good_percent for one in planted)
@@ -124,13 +130,13 @@ def _row(one: Figures) -> str:
 
 
 def settings() -> Iterator[Setting]:
-    """Every setting."""
+    """Yield every setting."""
     for max_runs, planted, rate, variables in product(BUDGETS, PLANTED, RATES, VARIABLES):
         yield Setting(variables, planted, rate, max_runs)
 
 
 def main() -> None:
-    """Write the page."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES, help="searches of each setting")
     parser.add_argument("--workers", type=int, default=2, help="processes")

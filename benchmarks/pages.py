@@ -1,4 +1,4 @@
-"""The common parts of pages of measured or simulated figures, and the command lines that write them."""
+"""The common parts of pages with measured or simulated figures, and of the commands that write them."""
 
 import argparse
 import datetime
@@ -21,17 +21,17 @@ def today() -> str:
 
 
 def python_and_cores() -> str:
-    """Return what runs benchmarks here."""
+    """Return the version of Python and the number of cores."""
     return f"Python {platform.python_version()}, {os.cpu_count()} cores"
 
 
 def machine() -> str:
-    """Return the system and what runs benchmarks on it."""
+    """Return the system, the version of Python and the number of cores."""
     return f"{platform.system()} {platform.release()}, {python_and_cores()}"
 
 
 def machine_and_load() -> str:
-    """Return the machine, and its load once everything was measured."""
+    """Return the machine, and its load after everything was measured."""
     return f"{machine()}, load {os.getloadavg()[0]:.1f} at the end"
 
 
@@ -53,9 +53,9 @@ def write_page(page: Path, lines: Sequence[str]) -> None:
 def simulation(
     description: str | None, page: Path, option: str, about: str, text: Callable[[int, Executor], str], count: int
 ) -> None:
-    """Be the command line of a simulation: write `text` of a number of simulations into a page.
+    """Parse the command line of a simulation, and write its page, the `text` of a number of simulations.
 
-    `option` has that number, `count` unless it is given; `about` is its help.
+    `option`: the option with that number; `about` is its help, and `count` its default.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(option, dest="count", type=int, default=count, help=about)
@@ -70,12 +70,12 @@ def simulation(
 
 @contextmanager
 def worker(*command: str | Path) -> Iterator[tuple[dict[str, Any], Callable[[str], Any]]]:
-    """Start a process that does a job when told its name.
+    """Start a process that does jobs by name.
 
-    Yields the object in its first line, and what tells it a job and returns what it answers.
+    Yield the object in the first line of its output, and a function that sends a job's name and returns the answer.
 
     Raises:
-        SystemExit: when it ends in between.
+        SystemExit: if the process ends before it answers.
     """
     with subprocess.Popen([*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -1,10 +1,10 @@
-"""How often `vpoc evaluate` is right where it is known what is in the data: synthetic rows, with an edge or none.
+"""Measure how often `vpoc evaluate` is right on synthetic rows that are known to have an edge, or none.
 
     .cache/envs/cpu-test/bin/python -m benchmarks.planted_edges --seeds 100
 
-Prints a line per kind of data: how often the answers were right, and which others came. All kinds together also write
-docs/evidence/planted-edges.md. `--answers FILE` keeps each answer as it comes, and what is in the file is not computed
-again, so that what was interrupted can be continued.
+Prints a line for each kind of data: how often the answers were right, and the wrong answers. A run over all kinds also
+writes docs/evidence/planted-edges.md. `--answers FILE` stores each answer at once and does not compute stored answers
+again, so that an interrupted run can be continued.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from vpoc.training.inputs.samples import Samples
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "planted-edges.md"
 NEEDED = 0.95
 FIRST, SECOND = 30, 3
-"""Columns that tell something; neither is one of the three of the small regression."""
+"""Columns that carry information; neither is among the three of the small regression."""
 TRAINING = {
     "data": "none",
     "model": "mlp",
@@ -56,7 +56,7 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class Answer:
-    """As much of a verdict as is judged here."""
+    """The part of a verdict that is judged here."""
 
     outcome: str
     simplest: str | None
@@ -65,9 +65,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Kind:
-    """Data of `sessions` of so many rows, whose labels have the logit `logit` of the rows, and what is right to say.
+    """A kind of data: `sessions` of `per_session` rows each, whose labels have the logit `logit`.
 
-    `answer`: that, as the page says it.
+    `right`: whether an answer is right.
+    `answer`: the right answer in the page's words.
     """
 
     sessions: int
@@ -115,7 +116,7 @@ KINDS = {
 
 
 def rows_of(kind: Kind, seed: int) -> LabelledRows:
-    """Rows of the kind."""
+    """Return rows of the kind."""
     random = np.random.default_rng(seed)
     count = kind.sessions * kind.per_session
     inputs = random.normal(size=(count, len(NAMES))).astype(np.float32)
@@ -133,7 +134,7 @@ def rows_of(kind: Kind, seed: int) -> LabelledRows:
 
 
 def verdict(kind: Kind, seed: int) -> Answer:
-    """The answers of the evaluation on such data."""
+    """Return the evaluation's answer on such data."""
     rows = rows_of(kind, seed)
     options = training_options(FeatureOptions(), "up_30", TRAINING)
     samples = Samples(
@@ -150,7 +151,7 @@ def verdict(kind: Kind, seed: int) -> Answer:
 
 
 class Answers:
-    """The answers by kind and seed; in `file`, a line of JSON each, when there is one."""
+    """The answers by kind and seed; if there is a `file`, it stores each as a line of JSON."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -159,7 +160,7 @@ class Answers:
         self._known = {(name, seed): Answer(*answer) for name, seed, answer in found}
 
     def of(self, name: str, seed: int) -> Answer:
-        """The answer on data of the kind `name` made with `seed`."""
+        """Return the answer on data of the kind `name` made with `seed`."""
         if (name, seed) not in self._known:
             answer = self._known[name, seed] = verdict(KINDS[name], seed)
             if self._file is not None:
@@ -169,7 +170,7 @@ class Answers:
 
 
 def page(found: dict[str, list[Answer]]) -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     lines = [
         "# Planted edges",
         "",
@@ -192,7 +193,7 @@ def page(found: dict[str, list[Answer]]) -> str:
 
 
 def others(name: str, answers: list[Answer]) -> str:
-    """Which answers other than the right one came, and how often."""
+    """Return the wrong answers, and how often each was given."""
     wrong = Counter(answer for answer in answers if not KINDS[name].right(answer))
     told = (
         f"{count} x {answer.outcome}"
@@ -204,7 +205,7 @@ def others(name: str, answers: list[Answer]) -> str:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Read the command line, evaluate, and write the page."""
     parser = argparse.ArgumentParser(prog="planted_edges", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--kind", choices=KINDS, action="append", help="only this; may be given several times")

@@ -1,6 +1,6 @@
-"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/evidence/policy-figures.md.
+"""Simulate the choice of the next run, on cells with known pass rates; writes docs/evidence/policy-figures.md.
 
-Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are synthetic.
+The real code (`harness.search`, `harness.evidence.verdicts`) decides; only the runs are simulated.
 """
 
 import random
@@ -27,20 +27,20 @@ CELLS = STACKS * PRESETS
 RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
 THRESHOLDS = Verdicts()
 RATE, CONFIDENCE = THRESHOLDS.known_good, THRESHOLDS.confidence
-# Straight passes that show a rate above .9, and above .95, with 95 % confidence where one looks once, at the end.
+# Passes without a failure that show, with 95 % confidence and one look at the end, a rate above .9 and above .95.
 FIXED, FIXED_MORE = 29, 59
 WRONG_GOAL = 0.05
 SETTLE_CONFIDENCE = 0.9
 RUN_SECONDS, BUDGET_SECONDS = 120.0, 8 * 3600.0
 RATES_OF = f"true pass rates of the {CELLS} cells"
-# Where a campaign stops only after thousands of runs; so many of the usual number of campaigns.
+# Worlds in which a campaign stops only after thousands of runs, so that only this share of campaigns is simulated.
 HARD = ("all .8", "all .85", "all .89", "all .9")
 HARD_SHARE = 0.12
 
 
 @dataclass(frozen=True)
 class World:
-    """Cells with their true pass rates, and why those fail that fail."""
+    """Cells with their true pass rates, and the cause of failure of those that have one."""
 
     rates: Mapping[Candidate, float]
     causes: Mapping[Candidate, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class World:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A simulated campaign: runs made, why it ended, and the true rates of cells by where they stood in the end."""
+    """A simulated campaign: the runs made, why it ended, and the true rates of cells by their final status."""
 
     runs: int
     why: EndReason
@@ -66,18 +66,18 @@ class Simulated:
 
 
 def cells() -> list[Candidate]:
-    """Every stack with every preset."""
+    """Return every stack with every preset."""
     names = [(f"stack{n}", f"preset{m}") for n in range(STACKS) for m in range(PRESETS)]
     return [Candidate(f"{stack}-{preset}", stack, preset, "gfx1100") for stack, preset in names]
 
 
 def shuffled(rates: Sequence[float], chance: random.Random) -> World:
-    """The rates, as many as there are cells, in any order."""
+    """Return a world with these rates, as many as there are cells, in random order."""
     return World(dict(zip(cells(), chance.sample(list(rates), CELLS), strict=True)))
 
 
 def broken_stacks(chance: random.Random) -> World:
-    """Five of eight stacks have no code for the GPU, and one preset of five makes every stack fail half of the time."""
+    """Return a world in which five of eight stacks lack code for the GPU, and one preset fails half of the time."""
     broken = set(chance.sample(range(STACKS), 5))
     all_cells = cells()
     without_code = {one for one in all_cells if int(one.stack.removeprefix("stack")) in broken}
@@ -87,7 +87,7 @@ def broken_stacks(chance: random.Random) -> World:
 
 
 def simulate(world: World, goal: Goal, seed: int) -> Simulated:
-    """Let the schedule choose runs and let chance next_run how they end."""
+    """Let the schedule choose runs, and let chance decide how they end."""
     chance = random.Random(seed)
     candidates = list(world.rates)
     seconds = {one.cell: RUN_SECONDS for one in candidates} if goal.budget else {}
@@ -115,12 +115,12 @@ def _after(tally: Tally, cause: str | None) -> Tally:
 
 
 def alone(rate: float, _chance: random.Random) -> World:
-    """One cell."""
+    """Return a world with one cell."""
     return World({cells()[0]: rate})
 
 
 def many(make: Callable[[random.Random], World], goal: Goal, seed: int) -> Simulated:
-    """One campaign in a world made from the seed."""
+    """Simulate one campaign in a world made from the seed."""
     return simulate(make(random.Random(f"world {seed}")), goal, seed)
 
 
@@ -133,7 +133,7 @@ MIXTURES: Mapping[str, Make] = {
     "five stacks without code for the GPU, one bad preset, the rest .99": broken_stacks,
 }
 ALIKE: Mapping[str, Make] = {f"all {rate:g}".replace("0.", "."): partial(shuffled, (rate,) * CELLS) for rate in RATES}
-# Just below the line: the hardest to tell from what is above it.
+# Rates just below the threshold, which are the hardest to distinguish from rates above it.
 BELOW: Mapping[str, Make] = {
     "all .85": partial(shuffled, (0.85,) * CELLS),
     "all .89": partial(shuffled, (0.89,) * CELLS),
@@ -144,14 +144,14 @@ SETTLE = Goal(RATE, SETTLE_CONFIDENCE, every=True)
 
 
 class Bench:
-    """Simulates campaigns on several cores, and says which on a terminal."""
+    """Simulates campaigns on several cores, and names them on a terminal."""
 
     def __init__(self, pool: Executor, campaigns: int) -> None:
         self._pool = pool
         self._campaigns = campaigns
 
     def campaigns(self, make: Make, goal: Goal, share: float = 1.0) -> list[Simulated]:
-        """Campaigns in worlds made from the seeds 0, 1, ...; `share` of the usual number, where each is long."""
+        """Simulate campaigns in worlds of the seeds 0, 1, ...; `share`: of the usual number, for slow worlds."""
         count = max(2, round(self._campaigns * share))
         if sys.stderr.isatty():
             sys.stderr.write(f"{count} campaigns of {make}\n")
@@ -159,13 +159,13 @@ class Bench:
 
 
 def table(*columns: str) -> Iterator[str]:
-    """The head of a table."""
+    """Yield the head of a table."""
     yield f"| {' | '.join(columns)} |"
     yield f"|{' --- |' * len(columns)}"
 
 
 def search_lines(bench: Bench) -> Iterator[str]:
-    """The search for one known-good cell, in every world."""
+    """Yield the table of the search for one known-good cell, in every world."""
     yield from table(
         RATES_OF, "campaigns", "found one", "wrong", "runs: median", "9 of 10 within", f"of {FIXED * CELLS:,}"
     )
@@ -190,7 +190,7 @@ def undivided_lines(bench: Bench) -> Iterator[str]:
 
 
 def settle_lines(bench: Bench) -> Iterator[str]:
-    """`--all` on one cell of each rate."""
+    """Yield the table of `--all` on one cell of each rate."""
     shown = ("shown above .9", "shown below .9", "stopped", "wrong")
     yield from table("true pass rate", "campaigns", *shown, "runs: median", "9 of 10 within")
     for rate in RATES:
@@ -204,7 +204,7 @@ def settle_lines(bench: Bench) -> Iterator[str]:
 
 
 def budget_lines(bench: Bench) -> Iterator[str]:
-    """Yield the table of what eight hours give, at two minutes a run."""
+    """Yield the table of what eight hours show, at two minutes a run."""
     yield from table(
         RATES_OF, "campaigns", "`--until`: found", "wrong", "`--all`: settled, mean", "known-good", "wrong claims"
     )
@@ -221,13 +221,13 @@ def budget_lines(bench: Bench) -> Iterator[str]:
 
 
 def wrong_claims(made: Simulated) -> Iterator[float]:
-    """The true rates of cells that something wrong was claimed of; at the line either claim is."""
+    """Yield the true rates of cells with a wrong claim; at a rate equal to the threshold, either claim is wrong."""
     yield from (rate for rate in made.stood.get("known-good", ()) if rate <= RATE)
     yield from (rate for rate in made.stood.get("ruled-out", ()) if rate >= RATE)
 
 
 def _wrong(made: Sequence[Simulated]) -> str:
-    """How many campaigns called a cell known-good that is not, and how many that may be with 95 % confidence."""
+    """Return the share of campaigns with a false known-good cell, and its upper bound with 95 % confidence."""
     wrong = sum(one.wrong for one in made)
     most = binomtest(wrong, len(made), alternative="less").proportion_ci(0.95).high
     return f"{wrong / len(made):.1%} (< {most:.1%})"
@@ -277,7 +277,7 @@ Each cell gets its own claim, so one cell is simulated alone. At a true pass rat
 
 
 def page(bench: Bench) -> str:
-    """The page, as Markdown."""
+    """Simulate, and return the page as Markdown."""
     same = ceil(log(1 - FIND.of_each) / log(RATE))
     return PAGE_TEXT.format(
         cells=CELLS,

@@ -1,6 +1,6 @@
-"""Faults in programs of the user's own, each run for real as a process: outcome, cause, what is left running.
+"""Run faulty programs of a user for real, as processes, and check outcome, cause and processes that are left.
 
-Writes the section "Injected faults" of docs/evidence/own-programs-figures.md. It takes some two minutes.
+Writes the section "Injected faults" of docs/evidence/own-programs-figures.md, in about two minutes.
 """
 
 import argparse
@@ -43,9 +43,10 @@ WEIGHTS = {"produces": [{"file": "model.safetensors", "loads": "safetensors"}]}
 
 @dataclass(frozen=True)
 class Fault:
-    """A program that does something wrong, and what it has to be called. `signal`: what it is sent at its first step.
+    """A program that does something wrong, and the outcome and diagnosis that it must get.
 
-    `program`: further keys of it in the matrix file.
+    `signal`: the signal that the program gets at its first step, or None.
+    `program`: further keys of the program in the matrix file.
     """
 
     name: str
@@ -97,7 +98,7 @@ FAULTS = (
 
 @dataclass(frozen=True)
 class Seen:
-    """How a run with a fault ended, and how many processes were left of it."""
+    """The end of a run with a fault, and the number of its processes that were left."""
 
     fault: Fault
     record: Record
@@ -105,13 +106,13 @@ class Seen:
 
     @property
     def right(self) -> bool:
-        """Return whether it was called what it is, and nothing was left."""
+        """Return whether outcome and diagnosis are right, and no process was left."""
         told = (self.record.outcome, self.record.diagnosis)
         return told == (self.fault.outcome, self.fault.diagnosis) and not self.left
 
 
 def inject(fault: Fault, place: Path, matrix: Matrix, environment: Environment) -> Seen:
-    """Run a program with its fault once, in a folder of its own."""
+    """Run a faulty program once, in its own folder."""
     source = place / "code"
     source.mkdir(parents=True)
     (source / "train.py").write_text(fault.text, encoding="utf-8")
@@ -154,7 +155,7 @@ def _row(one: Seen) -> str:
 
 
 def measure() -> Iterator[Seen]:
-    """Yield what was seen of each fault."""
+    """Run each faulty program, and yield how it ended."""
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     environment = ensure_environment(matrix.stacks["cpu"])
     with tempfile.TemporaryDirectory(prefix="program-faults-") as place:
@@ -163,7 +164,7 @@ def measure() -> Iterator[Seen]:
 
 
 def main() -> None:
-    """Inject each fault, and write the section."""
+    """Measure every fault, and write the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--print", action="store_true", help="print the section and write nothing")
     asked = parser.parse_args()

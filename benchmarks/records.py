@@ -1,7 +1,7 @@
-"""The cost of ten thousand records: `matrix status`, the index, the report and its page, export and import.
+"""Measure the cost of ten thousand records: `matrix status`, the index, the report and its page, export and import.
 
-Synthetic runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
-whole, from typing to prompt. Writes docs/evidence/records-figures.md.
+The runs are synthetic, of the default selection, with health records of their GPUs, in a temporary folder. Commands
+are timed from start to exit. Writes docs/evidence/records-figures.md.
 """
 
 import argparse
@@ -33,14 +33,14 @@ STATUS_SECONDS, REPORT_SECONDS, PAGE_SECONDS = 0.5, 5.0, 2.0
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock, and of the processor where they are known."""
+    """Wall-clock seconds, and processor seconds if they are known."""
 
     wall: float
     processor: float | None
 
 
 def main() -> None:
-    """Measure, and write the figures."""
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("records", type=int, nargs="?", default=10_000)
     count = parser.parse_args().records
@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def synthetic(place: Path, count: int) -> Results:
-    """A results folder of so many runs, each on a GPU with the probe that followed it."""
+    """Write a results folder of that many runs, each on a GPU and with the probe that followed it."""
     declared = load_matrix(CHECKOUT / "matrix.yaml")
     cells = declared.select("default")
     kinds = [Kind(cell.stack.name, cell.preset.name, RATES[n % len(RATES)]) for n, cell in enumerate(cells)]
     results = write_runs(place / "results", declared, count, kinds)
     for run_id in results.begun():
-        # Those would have ids of another form.
+        # Imported runs would have ids of another form.
         results.folder_of(run_id).imported.unlink(missing_ok=True)
     steps = [_probe(record) for record in results.records() if record.intent.gpus]
     file = health_file(results, steps[0].machine)
@@ -96,7 +96,7 @@ def _probe(record: Record) -> HealthStep:
 
 
 def figures(results: Results, place: Path) -> list[str]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     folder = str(results.folder)
     archive, third = place / "records.tar.gz", place / "third"
     report = results.folder / "report.html"
@@ -129,7 +129,7 @@ def matrix(results: str, *words: str) -> None:
 
 
 def seconds(work: Callable[[], None], repeats: int = REPEATS) -> list[Spent]:
-    """Return what each call took."""
+    """Call `work` several times, and return the times of each call."""
     found = []
     for _ in range(repeats):
         began, before = time.perf_counter(), _processor_seconds()
@@ -144,7 +144,7 @@ def _processor_seconds() -> float:
 
 
 def page_loads(report: Path) -> list[Spent]:
-    """How long until the page was loaded, each time in a new tab; nothing where there is no Chromium."""
+    """Return the time until the page was loaded, each time in a new tab; empty without Chromium."""
     chromium = shutil.which("chromium")
     if chromium is None:
         return []
@@ -161,7 +161,7 @@ def page_loads(report: Path) -> list[Spent]:
 
 
 def row(what: str, spent: list[Spent], goal: float | None = None) -> str:
-    """A line of the table."""
+    """Return a row of the table."""
     walls = [one.wall for one in spent]
     told = f"{median(walls):.2f} | {min(walls):.2f}" if walls else "not measured |"
     processor = min((one.processor for one in spent if one.processor is not None), default=None)

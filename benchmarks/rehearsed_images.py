@@ -1,7 +1,7 @@
-"""A stand-in ROCm stack of a rehearsal, made into an image and used as one: built, pushed, pulled, verified.
+"""Make a stand-in ROCm stack of the rehearsal into an image and use it: build, push, pull, verify.
 
-`use_images` starts a rehearsal whose process for a stack is this program: it has the rehearsal's locks and caches, and
-the index on loopback.
+`use_images` starts a rehearsal that runs this program for each stack, with the rehearsal's locks and caches and its
+package index on loopback.
 """
 
 import json
@@ -34,7 +34,7 @@ from harness.rehearsal.rehearse import Rehearsing
 from harness.rehearsal.steps import ChildLine, RehearsalJob
 
 PROGRAM = (sys.executable, "-m", "benchmarks.rehearsed_images")
-# The registry, the engine to pull to, and the file for the figures.
+# Variables that name the registry, the engine that pulls, and the file for the figures.
 REGISTRY, OTHER, FIGURES = "REHEARSED_REGISTRY", "REHEARSED_OTHER_ENGINE", "REHEARSED_FIGURES"
 TIMES = 3
 
@@ -42,10 +42,10 @@ TIMES = 3
 def use_images(
     matrix: Matrix, engine: Engine, stacks: Sequence[Stack], place: Path, notify: Notify, **variables: str
 ) -> dict[str, Any]:
-    """Return the figures of each stack; those of `REGISTRY` and `OTHER` only where both are given.
+    """Return the figures of each stack, with those of pushing and pulling if both `REGISTRY` and `OTHER` are given.
 
     Raises:
-        UserError: when a stack cannot be carried through.
+        UserError: if a stack fails.
     """
     rehearsing = Rehearsing(matrix, Results(place / "results"), engine, notify=notify, program=PROGRAM)
     found = {}
@@ -64,7 +64,7 @@ def use_images(
 
 
 def use_image(cell: Cell, notify: Notify) -> dict[str, Any]:
-    """Build the image of a cell, build it again where there is nothing to do, and push, pull and verify it."""
+    """Build the image of a cell, build it again when there is nothing to do, and push, pull and verify it."""
     engine = find_engine()
     assert engine is not None
     image = ensure_cell_image(engine, cell, notify)
@@ -89,14 +89,14 @@ def use_image(cell: Cell, notify: Notify) -> dict[str, Any]:
 
 
 def _seconds_again(cell: Cell) -> float:
-    """Return the seconds of a program of its own that finds that there is nothing to build."""
+    """Return the seconds of a separate program that finds nothing to build."""
     began = time.perf_counter()
     subprocess.run([*PROGRAM, "again"], input=cell.stack.model_dump_json(), text=True, check=True, cwd=CHECKOUT)
     return time.perf_counter() - began
 
 
 def _build_again() -> None:
-    """As `matrix build` does, which reads the matrix, too, and plans."""
+    """Plan and build as `matrix build` does, which reads the matrix too."""
     cell, engine = Cell(Stack.model_validate_json(sys.stdin.read()), PLAIN), find_engine()
     assert engine is not None
     load_matrix(CHECKOUT / "matrix.yaml")

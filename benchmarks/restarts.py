@@ -1,8 +1,8 @@
-"""Supervised trainings with faults at a known rate, and whether they take as long as `matrix train` says they will.
+"""Train under supervision with faults at a known rate, and compare the times with those `matrix train` expects.
 
-The trainings, their supervisor, checkpoints, watch and verification are the real ones; only each step of the app also
-sleeps, so that a training lasts tens of seconds on a few cores, and the watch's limit of a step is shorter. From the
-first step of an attempt on, faults come at random and at a constant rate: KILL, SEGV, or STOP, which is a hang.
+The trainings, their supervisor, checkpoints, watchdog and verification are real. Only each step of the app also sleeps,
+so that a training lasts tens of seconds on a few cores, and the watchdog's limit of a step is shorter. From the first
+step of an attempt on, faults come at random and at a constant rate: SIGKILL, SIGSEGV, or SIGSTOP, which is a hang.
 """
 
 import json
@@ -32,7 +32,7 @@ from harness.run.watch.limits import LIMITS, Limits
 from harness.training.prepare import PreparedTraining
 
 EPOCHS = 5
-# So that an epoch of 29 steps, and with it what lies between two checkpoints, takes about four seconds.
+# Chosen so that an epoch of 29 steps, and so the time between two checkpoints, takes about four seconds.
 SLEEP_SECONDS = 0.13
 MEAN_SECONDS_BETWEEN_FAULTS = 20.0
 STEP_LIMIT = 6.0
@@ -56,7 +56,7 @@ Progress.step = step
 
 @dataclass
 class Times:
-    """When the attempts of a training began to step, when faults came, by name, and when it was through; monotonic."""
+    """When attempts of a training made their first step, when faults came, and when it ended, by a monotonic clock."""
 
     begun: list[float] = field(default_factory=list)
     faults: list[tuple[float, str]] = field(default_factory=list)
@@ -65,9 +65,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Made:
-    """One training. All in seconds: `took` from its first step on, `worked` of which it was training, each restart.
+    """One training, with times in seconds.
 
-    `restarts`: from a fault to the first step after it.
+    `took`: from its first step to its end.
+    `worked`: the part of that spent training.
+    `restarts`: for each fault, the time from the fault to the next first step.
     """
 
     number: int
@@ -78,14 +80,14 @@ class Made:
 
 
 class FaultyExecutor:
-    """Starts the app with steps that sleep, and sends it signals at random times from its first step on."""
+    """An executor that starts the app with steps that sleep, and sends it signals at random after its first step."""
 
     def __init__(self, executor: Executor, sleepy: Path, rate: float, chance: random.Random) -> None:
         self._executor, self._sleepy, self._rate, self._chance = executor, sleepy, rate, chance
         self.times = Times()
 
     def start(self, job: Job) -> Handle:
-        """As the executor does."""
+        """Start a job; a training gets steps that sleep, and signals."""
         if "train" not in job.arguments:
             return self._executor.start(job)
         handle = self._executor.start(replace(job, variables=self._with_sleep(job.variables)))
@@ -93,7 +95,7 @@ class FaultyExecutor:
         return handle
 
     def find(self, job: Job) -> Handle | None:
-        """As the executor does."""
+        """Find a job, as the wrapped executor does."""
         return self._executor.find(job)
 
     def _with_sleep(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -121,11 +123,11 @@ class FaultyExecutor:
 
 
 Prepare = Callable[[int], AbstractContextManager[PreparedTraining]]
-"""Prepares the training of a number."""
+"""A function that prepares the training with a given number."""
 
 
 def train(prepare: Prepare, place: Path, number: int, rate: float, seed: int) -> Made:
-    """Train to the end, with faults at so many a second of training."""
+    """Train to the end, with faults at `rate` per second of training."""
     sleepy = place / f"sleepy-{number}"
     sleepy.mkdir(exist_ok=True)
     (sleepy / "sitecustomize.py").write_text(SLEEPY.format(seconds=SLEEP_SECONDS), encoding="utf-8")
@@ -136,7 +138,7 @@ def train(prepare: Prepare, place: Path, number: int, rate: float, seed: int) ->
     times = executor.times
     if ended.model is None or times.through is None:
         raise RuntimeError(f"training {number} made no model: {ended.exhausted}, {times}")
-    # Of a fault that came between the last step and the end of its process nothing was begun again.
+    # A fault between the last step and the end of its process caused no restart.
     faults = [fault for fault in times.faults if fault[0] < times.begun[-1]]
     restarts = tuple(begun - at for (at, _), begun in zip(faults, times.begun[1:], strict=True))
     took = times.through - times.begun[0]
@@ -146,7 +148,7 @@ def train(prepare: Prepare, place: Path, number: int, rate: float, seed: int) ->
 def train_all(
     prepare: Prepare, place: Path, kept: Path, count: int, side_by_side: int, seed: int, say: Callable[[str], None]
 ) -> list[Made]:
-    """Make so many trainings with faults, and some without (numbers below 0); those in `kept` are not made again."""
+    """Run that many trainings with faults and some without (numbers below 0), except for those stored in `kept`."""
     made = read(kept)
     known = {one.number for one in made}
     wanted = [number for number in range(-WITHOUT_FAULTS, count) if number not in known]
@@ -182,14 +184,14 @@ def train_all(
 
 
 def read(kept: Path) -> list[Made]:
-    """Return the trainings that were made before."""
+    """Return the trainings of earlier runs of this program."""
     lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
     told = [json.loads(line) for line in lines]
     return [Made(**{**one, "restarts": tuple(one["restarts"]), "kinds": tuple(one["kinds"])}) for one in told]
 
 
 def section(made: Sequence[Made], origin: str) -> list[str]:
-    """The figures as Markdown, below their heading."""
+    """Return the figures as Markdown, without their heading."""
     healthy = [one.took for one in made if one.number < 0]
     faulty = sorted((one for one in made if one.number >= 0), key=lambda one: one.number)
     work, restarts = mean(healthy), [seconds for one in faulty for seconds in one.restarts]
@@ -225,26 +227,26 @@ def section(made: Sequence[Made], origin: str) -> list[str]:
 
 
 def expected(work: float, piece: float, restart: float, rate: float) -> tuple[float, float]:
-    """Return the seconds that a training takes on average, and its restarts, by what `matrix train` reckons with."""
+    """Return the mean seconds of a training and its mean restarts, by the formula of `matrix train`."""
     hours = expected_hours(work / HOUR, rate * HOUR, piece, restart)
     without = expected_hours(work / HOUR, rate * HOUR, piece, 0.0)
     return hours * HOUR, (hours - without) * HOUR / restart
 
 
 def bound(block: Sequence[Made], work: float, piece: float, restart: float) -> tuple[float, float]:
-    """Return the same at the bound of the failure rate that these trainings show."""
+    """Return the same at the upper bound of the failure rate that these trainings show."""
     failures, hours = sum(len(one.restarts) for one in block), sum(one.worked for one in block) / HOUR
     return expected(work, piece, restart, failure_rate_bound(failures, hours, CONFIDENCE) / HOUR)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return mean and the ends of its confidence interval, by Student's t."""
+    """Return the mean and the ends of its confidence interval, by Student's t."""
     middle, half = mean(values), student.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
     return middle, middle - half, middle + half
 
 
 def within(made: Sequence[Made]) -> Mapping[str, bool]:
-    """Return whether the formula is within the confidence interval of each measured mean."""
+    """Return, for each measured mean, whether the formula's value is within its confidence interval."""
     work = mean(one.took for one in made if one.number < 0)
     faulty = [one for one in made if one.number >= 0]
     restart = mean(seconds for one in faulty for seconds in one.restarts)

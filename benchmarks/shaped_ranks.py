@@ -1,8 +1,8 @@
-"""A program: ranks that go through the phases of a training as a plan says, and only sleep.
+"""Act as ranks that go through the phases of a training as a plan says, and only sleep in them.
 
-They tell their progress and their place as the app does, at most a line a second. shaped_ranks.py PLAN, a JSON object:
-`ranks`, `first` (the steps made before), `parts` (pairs of a phase and seconds; for `step` a list of seconds), and
-`hang` (kind, rank, step) or null. What hangs writes when to `hung-at`, by the monotonic clock.
+They report progress and position as the app does, at most a line a second. Usage: shaped_ranks.py PLAN, a JSON object:
+`ranks`; `first`, the number of steps made before; `parts`, pairs of a phase and seconds (a list of seconds for `step`);
+`hang`, (kind, rank, step) or null. A rank that hangs first writes the time, by the monotonic clock, to `hung-at`.
 """
 
 import json
@@ -34,14 +34,14 @@ HANGS = {"wait": hang, "exchange": hang, "hold-gil": hold_gil, "stop": stop}
 
 
 class Rank:
-    """One rank: where it is, and when it told that last."""
+    """One rank: its position in the plan, and when it last wrote a progress line."""
 
     def __init__(self, number: int, plan: dict[str, Any]) -> None:
         self._number, self._plan, self._done = number, plan, int(plan["first"])
         self._teller, self._told = Teller(number), 0.0
 
     def run(self) -> None:
-        """Go through all parts."""
+        """Go through all parts of the plan."""
         before = ""
         for phase, seconds in self._plan["parts"]:
             if phase == "step":
@@ -91,7 +91,7 @@ class Rank:
         HANGS[kind]()
 
     def _checkpoint(self, seconds: float) -> None:
-        """Only the first rank writes one, and the others wait for it in their next step."""
+        """Write a checkpoint on the first rank only; the other ranks wait for it in their next step."""
         if self._number == 0:
             self._teller.line("checkpoint", self._done)
             time.sleep(seconds)
@@ -102,14 +102,14 @@ class Rank:
         exchange["wait_for"]([lambda other=other: self._teller.step_of(other) for other in others], step, time.sleep)
 
     def _pause(self, seconds: float) -> None:
-        """Be stopped for so long, as a person or the kernel does it."""
+        """Stop this process for so long with SIGSTOP, as a user or the kernel might."""
         waker = f"sleep {seconds}; kill -CONT {os.getpid()}"
         with subprocess.Popen(["/bin/sh", "-c", waker]):
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def main() -> None:
-    """Be all ranks, or one of them."""
+    """Start all ranks, or act as one of them."""
     plan = json.loads(sys.argv[1])
     if "RANK" in os.environ:
         import faulthandler  # noqa: PLC0415 (as the app does it: of a rank only)

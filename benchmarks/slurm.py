@@ -1,6 +1,6 @@
-"""The dispatcher on a real Slurm: kills at random moments, cost per run, thousands of queued runs; and a simulation.
+"""Measure the dispatcher on a real Slurm: kills at random moments, cost per run, long queues; and simulate settling.
 
-One slurmctld and four slurmd on this host, and a stand-in for the app. Writes docs/evidence/slurm-figures.md.
+One slurmctld and four slurmd run on this host, with a stand-in for the app. Writes docs/evidence/slurm-figures.md.
 """
 
 import argparse
@@ -38,14 +38,14 @@ PARTS = ("faults", "kills", "cost", "queue", "simulation")
 LONGEST_SECONDS = 1800.0
 COST_RUNS, QUEUED = 8, 2000
 RUNS, MOST_AGAIN = 24, 50
-# That begin and end while the others are submitted.
+# Runs that begin and end while the others are submitted.
 NODE_RUNS = 10
 CELLS, NODES, WORLDS = 40, (1, 2, 4, 8, 16), 5
 LOOK = "squeue"
 
 
 def main() -> None:
-    """Measure the parts that are asked for; those that are not keep what was written of them."""
+    """Measure the parts that are asked for; the page keeps what it has on the other parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", default=PARTS, help=f"of {', '.join(PARTS)}")
     parser.add_argument("--kills", type=int, default=1000)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def keep(name: str, lines: list[str]) -> None:
-    """Write a part into the page, in the place of what it was."""
+    """Write a part into the page, replacing its earlier content."""
     before = FIGURES.read_text(encoding="utf-8") if FIGURES.exists() else ""
     sections = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", before, re.MULTILINE | re.DOTALL))
     sections[name] = "\n".join([f"Measured {today()}, {machine_and_load()}.", "", *lines])
@@ -79,7 +79,7 @@ def keep(name: str, lines: list[str]) -> None:
 
 @contextmanager
 def running(most_jobs: int = 10000, nodes: int = 4) -> Iterator[tuple[Cluster, Path]]:
-    """Run a cluster, and a folder with a matrix file, data and a stand-in for the app."""
+    """Run a cluster; yield it and a folder with a matrix file, data and a stand-in for the app."""
     with tempfile.TemporaryDirectory(prefix="s") as folder, tempfile.TemporaryDirectory() as work:
         place = Path(work)
         (place / "matrix.yaml").write_text(MATRIX)
@@ -101,7 +101,7 @@ class Killer:
     done: Counter[str] = field(default_factory=Counter)
 
     def kill(self) -> None:
-        """Kill one of them now."""
+        """Kill one of the three at random."""
         victim = self.chance.choice(("submitter", "slurmd", "slurmctld"))
         if victim == "submitter":
             self.campaign.kill()
@@ -115,7 +115,7 @@ class Killer:
 
 
 def kills(count: int, seconds: float, seed: int) -> list[str]:
-    """Campaign after campaign of short runs, through so many kills."""
+    """Run campaigns of short runs until `count` kills are made or `seconds` are over; return the lines of the page."""
     chance, until = random.Random(seed), time.monotonic() + seconds
     done: Counter[str] = Counter()
     planned = counted = twice = left = campaigns = again = 0
@@ -127,7 +127,7 @@ def kills(count: int, seconds: float, seed: int) -> list[str]:
             assert campaign.process
             while campaign.process.poll() != 0:
                 if campaign.process.poll() is not None:
-                    # It said what keeps it from its end, and the same command continues.
+                    # The command said why it could not finish, and the same command continues.
                     again += 1
                     campaign.start()
                 with suppress(subprocess.TimeoutExpired):
@@ -162,7 +162,7 @@ def kills(count: int, seconds: float, seed: int) -> list[str]:
 
 
 def cost() -> list[str]:
-    """The seconds of a campaign beside those of bare `sbatch` of the same scripts, each on one node."""
+    """Compare the seconds of a campaign with those of bare `sbatch` of the same scripts, each on one node."""
     with running(nodes=1) as (slurm, place):
         Campaign(place, 1).start_and_finish()
         began = time.monotonic()
@@ -192,7 +192,7 @@ def cost() -> list[str]:
 
 
 def queue() -> list[str]:
-    """The memory that it takes to follow thousands of queued runs, and how often slurmctld is asked."""
+    """Measure the memory needed to follow thousands of queued runs, and how often slurmctld is asked."""
     with running(nodes=1) as (slurm, place):
         asked = place / "asked.txt"
         wrapper = place / "bin" / LOOK
@@ -235,7 +235,7 @@ def queue() -> list[str]:
 
 
 def simulation() -> list[str]:
-    """The time to settle 40 cells over nodes, as goals are spread: simulated."""
+    """Simulate how long it takes to settle 40 cells on several nodes, as `--all` spreads runs."""
     rows = []
     alone = 0.0
     for nodes in NODES:
@@ -256,7 +256,7 @@ def simulation() -> list[str]:
 
 
 def settle(nodes: int, chance: random.Random) -> tuple[float, int]:
-    """The seconds until every cell is settled, and the runs that took."""
+    """Return the seconds until every cell is settled, and the number of runs."""
     goal = Goal(0.8, 0.9, every=True)
     cells = [Candidate(f"c{number}", f"s{number // 4}", "plain", "cpu") for number in range(CELLS)]
     rates = {cell: (0.0, 0.5, 1.0, 1.0)[number % 4] for number, cell in enumerate(cells)}

@@ -1,6 +1,6 @@
-"""A campaign of sixty runs on four nodes through each kind of fault, over a shared folder that is slow, stale and full.
+"""Run a campaign of sixty runs on four nodes through every kind of fault, on a shared folder: slow, stale and full.
 
-Called by `benchmarks.slurm`, whose page has the figures.
+`benchmarks.slurm` calls this and writes the figures to its page.
 """
 
 import json
@@ -32,7 +32,7 @@ SILENT_SECONDS, FULL_SECONDS = 45.0, 20.0
 QUEUED_AT_MOST, FOLDER_BYTES = 20, 4 << 30
 STALE_SECONDS, CLOCK_SECONDS = 5, 300
 FAKETIME = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib64/faketime/libfaketime.so.1")
-# The clock of one node's jobs is ahead.
+# A prolog that sets the clock of one node's jobs ahead.
 TASK_PROLOG = """\
 #!/bin/sh
 [ "$SLURMD_NODENAME" = n4 ] || exit 0
@@ -43,21 +43,21 @@ echo export FAKETIME=+{seconds}s FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1
 
 @dataclass
 class MoreFaults(Faults):
-    """Further faults: of nodes, of slurmctld, of the folder and of who types the command."""
+    """Further faults: of nodes, of slurmctld, of the shared folder and of the user who runs the command."""
 
     full: Path | None = None
 
     def end_without_record(self) -> None:
-        """Everything of a job ends at once, its steps too, and its node goes on."""
+        """Kill everything of a job at once, its step too, while its node goes on."""
         with self.next("interrupted") as victim:
             self.end(victim)
 
     def controller_is_silent(self) -> None:
-        """Slurm does not answer for most of a minute, and keeps its connections."""
+        """Stop slurmctld for most of a minute; it keeps its connections but does not answer."""
         self.silence_controller(SILENT_SECONDS)
 
     def folder_is_full(self) -> None:
-        """Nothing can be written for a while."""
+        """Fill the results folder, so that nothing can be written for a while."""
         if self.full is None:
             return
         ballast = self.full / "ballast"
@@ -68,7 +68,7 @@ class MoreFaults(Faults):
         ballast.unlink()
 
     def other_umask(self) -> None:
-        """Whoever types the command again lets nobody else read what they make."""
+        """Run the command again with a umask that lets no other user read its files."""
         self.campaign.kill()
         before = os.umask(0o077)
         try:
@@ -78,7 +78,7 @@ class MoreFaults(Faults):
 
 
 def faults() -> list[str]:
-    """One campaign through all of them."""
+    """Run one campaign through all faults, and return the lines of the page."""
     with _running() as (slurm, place, full, clock):
         (place / SLOW).write_text("0.3")
         slow = {"LD_PRELOAD": str(place / "slow.so"), "STALE_SECONDS": str(STALE_SECONDS)}
@@ -89,7 +89,7 @@ def faults() -> list[str]:
         happened = []
         for happens in _all(several):
             if campaign.process and campaign.process.poll() is not None:
-                # It said what keeps it from its end, and the same command continues.
+                # The command said why it could not finish, and the same command continues.
                 campaign.start()
             happens()
             happened.append(happens.__name__.replace("_", " "))
@@ -162,7 +162,7 @@ def _figures(
 
 @contextmanager
 def _running() -> Iterator[tuple[Cluster, Path, Path | None, bool]]:
-    """Run a cluster, and a folder with the rest; also its part that can fill up, and whether a clock is ahead."""
+    """Run a cluster; yield it, a folder with the rest, its part that can fill up, and whether a clock is ahead."""
     with tempfile.TemporaryDirectory(prefix="s") as folder, tempfile.TemporaryDirectory() as work:
         place = Path(work)
         place.chmod(0o755)
@@ -173,7 +173,7 @@ def _running() -> Iterator[tuple[Cluster, Path, Path | None, bool]]:
         words = ["cc", "-O1", "-shared", "-fPIC", "-o", str(place / "slow.so"), str(source), "-ldl"]
         subprocess.run(words, check=True)
         with _small(place / "results") as full:
-            # Shared by a group.
+            # The folder is shared by a group.
             (place / "results").chmod(0o2775)
             library = _faketime()
             more = _task_prolog(place, library) if library else ""
@@ -186,7 +186,7 @@ def _running() -> Iterator[tuple[Cluster, Path, Path | None, bool]]:
 
 @contextmanager
 def _small(folder: Path) -> Iterator[Path | None]:
-    """Make a folder a small file system of its own, where that is allowed."""
+    """Create a folder as a small file system, if that is allowed; yield the folder then, or else None."""
     folder.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", f"size={FOLDER_BYTES}", "tmpfs", str(folder)]
     mounted = os.geteuid() == 0 and subprocess.run(words, check=False, capture_output=True).returncode == 0

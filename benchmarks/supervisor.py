@@ -1,9 +1,9 @@
-"""How often `matrix train` ends with a model: trainings with a fault in their first attempt, on a CPU.
+"""Measure how often `matrix train` ends with a model, in trainings with a fault in their first attempt, on a CPU.
 
-A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
-that nothing happened to unless a fallback changed the arithmetic; and eight hours of a campaign with three GPUs
-that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json. With --restarts: trainings with
-faults at a known rate (restarts.py), which continue where they stopped.
+Each fault is of a random kind and in a random step. Every training must end with a model that loads, and with the
+weights of an uninterrupted training unless a fallback changed the arithmetic. Also simulated are eight hours of a
+campaign on two GPUs, which stop answering three times (wedges.py). Writes docs/evidence/supervisor-figures.md and
+.json. With --restarts: trainings with faults at a known rate (restarts.py), continuing where they stopped.
 """
 
 import argparse
@@ -56,7 +56,7 @@ KINDS = {
     "wedged: deaf to all but KILL": ("hold-gil",),
 }
 SESSIONS, EPOCHS, STEPS = 26, 2, 58
-# A model after this many steps of the second epoch has a checkpoint to resume from; before that, it has none.
+# Steps of an epoch: only after the first epoch is there a checkpoint to resume from.
 EPOCH_STEPS = 29
 ARITHMETIC = {"smaller-micro-batch", "no-hipblaslt", "one-device", "cpu"}
 NIGHTS = 20
@@ -65,7 +65,7 @@ RESTARTS = "## Restarts expected, and counted"
 
 @dataclass(frozen=True)
 class Trained:
-    """One training. `weights`: those of the model file, loaded in a fresh process; None where it does not load."""
+    """One training; `weights`: the hash of the model file's weights, loaded by a fresh process, or None if it fails."""
 
     injected_fault: str | None
     begins: tuple[str, ...]
@@ -75,12 +75,12 @@ class Trained:
 
     @property
     def same_arithmetic(self) -> bool:
-        """Return whether no fallback changed what is computed."""
+        """Return whether no fallback changed the arithmetic."""
         return not ARITHMETIC & set(self.begins)
 
 
 class Trainer:
-    """Makes trainings in a folder, all of the same bars."""
+    """Runs trainings in a folder, all with the same bars."""
 
     def __init__(self, place: Path, matrix: Matrix, *, contained: bool, epochs: int = EPOCHS) -> None:
         self._place = place
@@ -94,7 +94,7 @@ class Trainer:
 
     @contextmanager
     def prepared(self, number: int, fault: str | None = None) -> Iterator[PreparedTraining]:
-        """Yield a training with a results folder of its own, ready to run."""
+        """Yield a training with its own results folder, ready to run."""
         place = self._place / f"{number}"
         results, output = Results(place / "results"), place / "training"
         output.mkdir(parents=True)
@@ -111,7 +111,7 @@ class Trainer:
             yield prepare_training(request, self._matrix, results, self._host, file)
 
     def train(self, fault: str | None, number: int) -> Trained:
-        """One training, with this fault in its first attempt."""
+        """Run one training with this fault in its first attempt."""
         began = time.monotonic()
         with self.prepared(number, fault) as prepared:
             ended = prepared.run(Display())
@@ -128,14 +128,14 @@ class Trainer:
 
 
 def faults(count: int, chance: random.Random) -> list[tuple[str, str]]:
-    """So many faults, by family, in turn; the kind and the step are random."""
+    """Return that many faults with their families in turn; the kind within the family and the step are random."""
     families = list(KINDS)
     chosen = [families[number % len(families)] for number in range(count)]
     return [(family, f"{chance.choice(KINDS[family])}@{chance.randint(2, STEPS)}") for family in chosen]
 
 
 def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[float]], how: str, seed: int) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     lines = [
         "# `matrix train` through faults, counted",
         "",
@@ -186,7 +186,7 @@ def _row(name: str, made: list[Trained], whole: str) -> str:
 
 
 def two_gpus(host: HostFacts) -> HostFacts:
-    """The host with two synthetic GPUs."""
+    """Return the host with two synthetic GPUs."""
     gpus = [
         GpuFacts(index=n, gfx="gfx1100", name="synthetic", memory_bytes=20 << 30, render_node=None, kfd_id=n + 1)
         for n in range(2)
@@ -195,19 +195,19 @@ def two_gpus(host: HostFacts) -> HostFacts:
 
 
 def with_section(page: str, lines: Sequence[str] | None) -> str:
-    """Return the page with these lines under the heading of the restarts, at its end; None: without."""
+    """Return the page with these lines as its last section, on restarts; None: without that section."""
     before = page.partition(f"\n{RESTARTS}\n")[0].rstrip("\n") + "\n"
     return before if lines is None else "\n".join([before, RESTARTS, "", *lines, ""])
 
 
 def section_of(page: str) -> list[str] | None:
-    """Return the lines of a page on restarts, without their heading."""
+    """Return the lines of a page's section on restarts, without the heading; None if there is none."""
     _, heading, after = page.partition(f"\n{RESTARTS}\n")
     return after.strip("\n").splitlines() if heading else None
 
 
 def measure_restarts(matrix: Matrix, output: Path, count: int, side_by_side: int, seed: int) -> bool:
-    """Make the trainings that are not in the figures yet, and write their section; whether the formula holds."""
+    """Run the trainings that the figures lack, write their section, and return whether the formula holds."""
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     kept = output.with_name("supervisor-restarts.jsonl")
     with tempfile.TemporaryDirectory(prefix="restarts-") as place:
@@ -225,12 +225,12 @@ def measure_restarts(matrix: Matrix, output: Path, count: int, side_by_side: int
 
 
 def print_line(text: str) -> None:
-    """Tell a person who waits."""
+    """Print a line with the time, for a user who waits."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def main() -> None:
-    """Train, count, write."""
+    """Train, count, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trainings", type=int, nargs="?", default=100)
     parser.add_argument("--containers", action="store_true", help="in containers, not as processes")

@@ -1,7 +1,7 @@
-"""How far the first steps of a training are from the float32 reference; writes docs/evidence/numbers.md.
+"""Measure how far first training steps are from the float32 reference; writes docs/evidence/numbers.md.
 
-The tolerances of `wrong-result` (harness/evidence/outcome/tolerances.py) have to leave room for these: no number is
-wrong here.
+The tolerances of `wrong-result` (harness/evidence/outcome/tolerances.py) must leave room for these differences, because
+no number here is wrong.
 """
 
 import argparse
@@ -24,7 +24,7 @@ PAGE = CHECKOUT / "docs" / "evidence" / "numbers.md"
 PYTHON = CHECKOUT / ".cache" / "envs" / "cpu-test" / "bin" / "python"
 SHOWN = (1, 2, 3, 4, 5, 8, 16)
 HALF = "--use-mixed-precision"
-# What is compared: a name, the model, and options that change digits and nothing else.
+# The cases: a name, the model, and options that change only the rounding of numbers.
 CASES: Sequence[tuple[str, ModelKind, tuple[str, ...]]] = (
     ("mlp, bfloat16", "mlp", (HALF,)),
     ("mlp, float16", "mlp", (HALF, "--mixed-precision-dtype", "float16")),
@@ -36,7 +36,7 @@ CASES: Sequence[tuple[str, ModelKind, tuple[str, ...]]] = (
     ("attention, float32, two threads", "attention", ("--threads", "2")),
 )
 RUNS = ((8, 1), (8, 7), (64, 7))
-"""Batch sizes with seeds; of the attention models, which take minutes, all but the last."""
+"""Pairs of batch size and seed; the attention models, which take minutes, skip the last."""
 
 
 def vpoc(*words: str) -> None:
@@ -46,7 +46,7 @@ def vpoc(*words: str) -> None:
 
 @dataclass(frozen=True)
 class Differences:
-    """Relative differences of loss and gradient norm from the reference: by step, and of a step made again."""
+    """Relative differences of loss and gradient norm from the reference: by step, and of a replayed step."""
 
     losses: list[float]
     norms: list[float]
@@ -55,20 +55,20 @@ class Differences:
 
 
 def apart(one: dict[str, Any], other: dict[str, Any], key: str) -> float:
-    """Return the difference of two numbers, relative to the smaller; 0 where a loss scaler skipped the step."""
+    """Return the difference of two numbers, relative to the smaller; 0 if a loss scaler skipped the step."""
     return abs(one[key] - other[key]) / min(abs(one[key]), abs(other[key])) if one[key] is not None else 0.0
 
 
 def differences(folder: Path, data: Path, case: tuple[str, ModelKind, tuple[str, ...]]) -> Iterator[Differences]:
-    """Yield how far a training is from the reference, of each batch size and seed; the last state is made again."""
+    """Yield the differences of a training from the reference, for each batch size and seed, and of a replayed step."""
     _, model, options = case
     for batch, seed in RUNS if model == "mlp" else RUNS[:-1]:
         common = ("--data", data, "--lookback", "20", "--model", model, "--batch-size", batch, "--seed", seed)
         shared = [*map(str, common), "--learning-rate", "0.001", "--loader-workers", "0", "--epochs", "1"]
-        # As the workloads do.
+        # The same options as the workloads have.
         shared += ["--keep", "last", "--patience", "0"]
         if batch < 64:
-            # Sixteen steps are enough.
+            # Half of the data gives sixteen steps, which are enough.
             shared += ["--data-fraction", "0.5"]
         run = folder / "run"
         vpoc("train", *shared, *options, "--output", str(folder / "model"), "--run-dir", str(run))

@@ -1,7 +1,7 @@
-"""How fast training is: against Lightning and against a loop as the tutorials have it, each with one thread.
+"""Measure how fast training is, compared with Lightning and with a loop as in tutorials, each with one thread.
 
-Every figure is a ratio of times taken in one run: a round does every job once, every other round in reverse order, and
-the figure is the median of the rounds' ratios. The app trains as `vpoc train` does, with progress, memory monitor,
+Every figure is a ratio of times from one execution: a round does every job once, every other round in reverse order,
+and the figure is the median of the rounds' ratios. The app trains as `vpoc train` does, with progress, memory monitor,
 number checks and checkpoints. The page is printed, and written to docs/evidence/training-speed.md.
 """
 
@@ -40,7 +40,7 @@ WHOLE_SESSIONS = 400
 OVER_LIGHTNING_WHOLE = 8.0
 PREDICTED_ROWS = 341_190
 PREDICT_MINUTES = {"attention": 14.0, "attention bf16": 8.0}
-"""At most, for the bar rows of SESSIONS sessions; the second is for a CPU whose bfloat16 is the faster type."""
+"""Largest minutes for the bar rows of SESSIONS sessions; bfloat16 only counts where the CPU computes it faster."""
 FLOOR = "import matplotlib.figure, polars, torch"
 CHUNK_ROWS = 65_536
 LARGER = 4
@@ -63,7 +63,7 @@ WHAT = {
 }
 
 COMMANDS = ("app whole", "Lightning whole", "imports, app", "imports, Lightning", "floor")
-"""Jobs that are whole commands, whose seconds are shown."""
+"""Jobs that are whole commands; the page shows their seconds."""
 
 Measured = dict[str, float]
 Job = Callable[[], Measured]
@@ -71,7 +71,7 @@ Job = Callable[[], Measured]
 
 @dataclass
 class Series:
-    """The measurements of every job, by round: seconds per sample, and the share of them that watching took."""
+    """The measurements of every job, by round: seconds per sample, and the share spent on watching the training."""
 
     taken: dict[str, list[Measured]] = field(default_factory=dict)
     peaks: dict[str, list[float]] = field(default_factory=dict)
@@ -86,18 +86,18 @@ class Series:
             print(f"  round {number + 1}: {told}", file=sys.stderr, flush=True)
 
     def over(self, slow: str, fast: str) -> list[float]:
-        """Per round, how many times as many samples a second `fast` does as `slow`."""
+        """Return, by round, samples per second of `fast` over those of `slow`."""
         pairs = zip(self.taken[slow], self.taken[fast], strict=True)
         return [a["seconds"] / b["seconds"] for a, b in pairs]
 
     def less(self, job: str, other: str) -> list[float]:
-        """Per round, seconds of `job` less those of `other`."""
+        """Return, by round, seconds of `job` minus those of `other`."""
         pairs = zip(self.taken[job], self.taken[other], strict=True)
         return [a["seconds"] - b["seconds"] for a, b in pairs]
 
 
 def peers_python() -> Path:
-    """The interpreter with Lightning and the torch of the cpu stack, as locked."""
+    """Return the interpreter with Lightning and the torch of the cpu stack, installed as locked."""
     stack = load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"]
     lock = lock_file(stack)
     folder = BENCH / "training-peers"
@@ -113,14 +113,14 @@ def peers_python() -> Path:
 
 @contextmanager
 def worker(python: Path, kind: str, csv: Path, series: Series) -> Iterator[dict[str, Job]]:
-    """The jobs of a process that does one when told; see training_worker.py."""
+    """Yield the jobs of a process that runs a job when it is asked to; see training_worker.py."""
     with pages.worker(python, WORKER, kind, csv) as (ready, done):
         series.versions |= ready["versions"]
         yield {name: partial(done, name) for name in ready["jobs"]}
 
 
 def race(csv: Path, rounds: int, series: Series) -> None:
-    """All loops, side by side."""
+    """Measure all loops in turn."""
     with ExitStack() as stack:
         jobs: dict[str, Job] = {}
         # The app's worker comes first, because it leaves the samples for the others.
@@ -132,7 +132,7 @@ def race(csv: Path, rounds: int, series: Series) -> None:
 
 
 def whole(place: Path, rounds: int, series: Series) -> None:
-    """Whole commands: `vpoc train`, and Lightning on samples that are there already, both on one core."""
+    """Measure whole commands on one core: `vpoc train`, and Lightning on samples that are prepared already."""
     csv = synthetic(place, WHOLE_SESSIONS)
     samples = csv.with_suffix(".whole.npz")
     command(WHOLE, "samples", csv, samples)
@@ -160,7 +160,7 @@ def whole(place: Path, rounds: int, series: Series) -> None:
 
 
 def chunked(place: Path, rounds: int, series: Series) -> None:
-    """Peak memory of training in chunks, from features that were computed before, of files of different size."""
+    """Measure the peak memory of training in chunks, from features of files of different size."""
     trainings = {}
     for times in (1, LARGER):
         csv = synthetic(place, times * SESSIONS // LARGER)
@@ -176,7 +176,7 @@ def chunked(place: Path, rounds: int, series: Series) -> None:
 
 
 def table(series: Series) -> list[Row]:
-    """Every line, measured or not."""
+    """Return every row of the table, measured or not."""
     lines = []
     for against, goals in (("Lightning", OVER_LIGHTNING), ("textbook", OVER_TEXTBOOK)):
         for size, goal in goals.items():
@@ -219,7 +219,7 @@ def table(series: Series) -> list[Row]:
 
 
 def page(series: Series, loads: list[float]) -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     found = {word for line in lines if line.startswith("flags") for word in line.split() if word.endswith("_bf16")}
     half = ", ".join(sorted(found)) or "none"

@@ -1,7 +1,7 @@
-"""Lightning doing what `vpoc train` does: epochs with validation and checkpoints, for benchmarks/training.py.
+"""Train with Lightning as `vpoc train` does, with validation and checkpoints, for benchmarks/training.py.
 
-`training_lightning.py samples CSV FILE`, in the app's interpreter, writes the samples that `vpoc train` has of CSV;
-`training_lightning.py train FILE FOLDER`, in that of the peers, trains on them, and leaves its checkpoints in FOLDER.
+`training_lightning.py samples CSV FILE`, in the app's interpreter, writes the samples that `vpoc train` makes of CSV.
+`training_lightning.py train FILE FOLDER`, in the peers' interpreter, trains on them; checkpoints go to FOLDER.
 """
 
 import os
@@ -33,7 +33,7 @@ def samples(csv: Path, file: Path) -> None:
 
 
 def train(file: Path, folder: Path) -> None:
-    """Train on one core, with validation and a checkpoint after every epoch, and without what only shows progress."""
+    """Train on one core, with validation and a checkpoint after every epoch, but without progress displays."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import numpy as np  # noqa: PLC0415
     import pytorch_lightning  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -82,7 +82,7 @@ def train(file: Path, folder: Path) -> None:
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    # The app, too, validates on larger batches than it trains on.
+    # Like the app, validate on larger batches than those of training.
     trainer.fit(Module(), loader("train", BATCH, mixed=True), loader("validation", 4 * BATCH, mixed=False))
 
 

@@ -1,9 +1,9 @@
-"""One side of a race of benchmarks/training.py, in the interpreter that has the package it measures.
+"""Do the jobs of one side of benchmarks/training.py, in the interpreter that has the package to measure.
 
-`training_worker.py KIND CSV`: prepares, does every job once unmeasured, and prints a line of JSON that tells what it
-runs and the names of its jobs. Then each line read is the name of a job: it is done once, and what was measured is
-printed as JSON. Kinds: app, prediction and plain use the app's interpreter, lightning that of the peers and the
-samples which the worker `app` left beside the CSV. All use one thread.
+`training_worker.py KIND CSV` prepares, does every job once unmeasured, and prints a line of JSON with the names of its
+jobs and the versions of its packages. Then it reads names of jobs, a line each, does the job once and prints the
+measurements as JSON. The kinds app, prediction and plain use the app's interpreter; lightning uses the peers'
+interpreter and the samples that the worker `app` wrote beside the CSV. All use one thread.
 """
 
 import json
@@ -21,17 +21,17 @@ from types import SimpleNamespace
 from typing import Any
 
 EPOCH = 245_760
-"""Samples of an epoch of the whole file."""
+"""Samples in an epoch of the whole file."""
 BATCHES = {8: 16_384, 256: 131_072, 8192: EPOCH}
-"""Size of a batch, and samples of an epoch here: it takes a second or so in the slowest loop."""
+"""Batch sizes, and the samples of an epoch here, which takes about a second in the slowest loop."""
 WINDOWS, WINDOW_BATCH = 384, 32
-"""The same for the attention model, which takes most of a second for a hundred."""
+"""Samples and batch size for the attention model, which takes most of a second for a hundred samples."""
 HALF_WINDOWS = 64
-"""The same in bfloat16, which takes 16 times as long on a processor that lacks it."""
+"""Samples in bfloat16, which takes 16 times as long on a processor without it."""
 PREDICTED = {"attention": 2_048, "attention bf16": 256}
-"""Rows of a prediction, for the same reasons."""
+"""Rows of a prediction by model, chosen for the same reasons."""
 RESIDENT_EPOCHS = 8
-"""Epochs of the fastest loop, for which one is too short to be timed."""
+"""Epochs of the fastest loop, because a single epoch is too short to be timed."""
 HIDDEN = (32, 16)
 LEARNING_RATE = 1e-3
 
@@ -40,9 +40,9 @@ Jobs = dict[str, Callable[[], Measured]]
 
 
 def app(csv: Path) -> Jobs:
-    """The app's own trainings, as `vpoc train` does them: progress, memory monitor, number checks and checkpoints on.
+    """Return the jobs of the app's own trainings, as `vpoc train` makes them: progress, monitor, checks, checkpoints.
 
-    Validation is not counted. What is done once per epoch, a checkpoint above all, is counted as for epochs of EPOCH.
+    Validation is not counted. Work done once per epoch, mainly a checkpoint, counts as in epochs of EPOCH samples.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def app(csv: Path) -> Jobs:
 
     @dataclass(frozen=True)
     class Part(Prepared):  # type: ignore[misc]
-        """A run of which `rows` samples train and 64 validate."""
+        """A run with `rows` samples for training and 64 for validation."""
 
         rows: int
 
@@ -66,7 +66,7 @@ def app(csv: Path) -> Jobs:
             return replace(made, **{name: getattr(made, name).take(chosen) for name, chosen in parts.items()})
 
     words = ["--data", str(csv), "--output", str(csv.parent), "--rows", "bar", "--loader-workers", "0"]
-    # What the peers do: Adam, every epoch, the last weights.
+    # The same choices as the peers': Adam, every epoch, the last weights.
     words += ["--weight-decay", "0", "--clip-norm", "0", "--keep", "last", "--patience", "0"]
     chosen = train_command.make_context("train", words).params
     known = {name: chosen[name] for name in (field.name for field in fields(TrainOptions)) if name in chosen}
@@ -114,7 +114,7 @@ def app(csv: Path) -> Jobs:
 
 
 def prediction(csv: Path) -> Jobs:
-    """The app's own prediction, from features to probabilities, of a network as it was made."""
+    """Return the job of the app's own prediction, from features to probabilities, with an untrained network."""
     from vpoc.data.load import load_bars  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.build import build_features  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.feature_options import FeatureOptions  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -144,7 +144,7 @@ def prediction(csv: Path) -> Jobs:
 
 @dataclass
 class Clock:
-    """Seconds spent in the functions that it was put around."""
+    """A stopwatch for functions: the seconds spent in those it was put around."""
 
     seconds: float = 0.0
 
@@ -163,7 +163,7 @@ class Clock:
 
 
 def watch(fit: Any, clock: Clock) -> None:
-    """Times what a training does besides training: progress, curves, memory monitor, norm of the gradient."""
+    """Time what a training does besides training: progress, curves, memory monitor, norm of the gradient."""
     clock.around(fit, "_note")
     clock.around(fit.trainer, "_gradient_norm")
     if hasattr(fit.trainer, "flat"):
@@ -171,17 +171,17 @@ def watch(fit: Any, clock: Clock) -> None:
 
 
 def samples_file(csv: Path) -> Path:
-    """Where the training samples are, for workers without the app."""
+    """Return the file with the training samples, for workers without the app."""
     return csv.with_suffix(".npz")
 
 
 def windows_file(csv: Path) -> Path:
-    """Where those of the attention model are, each with its window."""
+    """Return the file with the samples of the attention model, each with its window."""
     return csv.with_suffix(".windows.npz")
 
 
 def mlp(inputs: int) -> Any:
-    """The network of the races."""
+    """Return the network that all loops train."""
     from torch import nn  # type: ignore[import-not-found]  # noqa: PLC0415
 
     first, second = HIDDEN
@@ -189,7 +189,7 @@ def mlp(inputs: int) -> Any:
 
 
 def loader(file: Path, rows: int, size: int, columns: tuple[str, ...] = ("inputs", "labels")) -> Any:
-    """A DataLoader as the tutorials have it."""
+    """Return a DataLoader as in tutorials."""
     import numpy as np  # noqa: PLC0415
     import torch  # noqa: PLC0415
     from torch.utils.data import DataLoader, TensorDataset  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -200,7 +200,7 @@ def loader(file: Path, rows: int, size: int, columns: tuple[str, ...] = ("inputs
 
 
 def plain(csv: Path) -> Jobs:
-    """A training loop as the tutorials have it: default DataLoader, Adam, the loss read after every step."""
+    """Return the jobs of a tutorial's training loop: default DataLoader, Adam, the loss read after every step."""
     import torch  # noqa: PLC0415
     from torch.nn import functional  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -247,7 +247,7 @@ def plain(csv: Path) -> Jobs:
 
 
 def lightning(csv: Path) -> Jobs:
-    """Lightning with all its extras off (`barebones`), timed from the start to the end of training itself."""
+    """Return the jobs of Lightning with all extras off (`barebones`), timed from the start to the end of training."""
     import pytorch_lightning  # type: ignore[import-not-found]  # noqa: PLC0415
     import torch  # noqa: PLC0415
     from torch.nn import functional  # noqa: PLC0415
@@ -291,7 +291,7 @@ def main() -> None:
     """Serve jobs until the input ends."""
     kind, csv = sys.argv[1:]
     os.environ["OMP_NUM_THREADS"] = "1"
-    # Standard output is for answers; Lightning also writes there.
+    # The original standard output is only for answers, because Lightning also writes to standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch  # noqa: PLC0415

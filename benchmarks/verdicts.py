@@ -1,6 +1,6 @@
-"""Simulates cells whose faults are known, and what their verdicts say; writes docs/evidence/verdict-figures.md.
+"""Simulate cells whose faults are known, and what their verdicts say; writes docs/evidence/verdict-figures.md.
 
-What counts and what a verdict takes is the real code (`harness.evidence.verdicts`); only the runs are synthetic.
+The real code (`harness.evidence.verdicts`) counts runs and gives verdicts; only the runs are simulated.
 """
 
 import random
@@ -31,7 +31,7 @@ RUN_HOURS = 0.5
 RUNS = 160
 CELLS = 25
 WRONG_GOAL = 0.05
-# The day that a sound cell is reset in the middle of, so that there are two boots.
+# Runs of one boot; the runs after these belong to another boot.
 RUNS_OF_A_BOOT = 12
 MINUTE = 60.0
 
@@ -51,7 +51,7 @@ Fates = Callable[[random.Random], Iterator[Fate]]
 
 @dataclass(frozen=True)
 class World:
-    """Cells of which each run goes as `fates` says. `wrong`: whether to call one known-good would be wrong."""
+    """Cells whose runs go as `fates` says; `wrong`: whether calling a cell known-good would be wrong."""
 
     name: str
     fates: Fates
@@ -61,9 +61,9 @@ class World:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign on one cell or several: whether one was ever called known-good, and after how many runs and hours.
+    """A campaign on one cell or several: whether a cell was called known-good, and after how many runs and hours.
 
-    `longest`: up to how many hours of a training it was claimed.
+    `longest`: the longest training for which the claim holds, in hours.
     """
 
     promoted: bool
@@ -73,32 +73,32 @@ class Campaign:
 
 
 def constant(start_rate: float, mtbf: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs that start with this rate, and then fail at a constant rate."""
+    """Yield runs that start with the probability `start_rate`, and then fail at a constant rate."""
     while True:
         yield Fate(chance.random() < start_rate, inf if mtbf == inf else chance.expovariate(1 / mtbf))
 
 
 def resetting(share: int, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs of which every so many resets the GPU."""
+    """Yield runs of which one in `share` resets the GPU."""
     while True:
         yield from (Fate() for _ in range(share - 1))
         yield Fate(fails_after=chance.uniform(0, RUN_HOURS), resets=True)
 
 
 def poisoning(share: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs that all complete, and leave the GPU unhealthy with this probability."""
+    """Yield runs that all complete, and leave the GPU unhealthy with the probability `share`."""
     while True:
         yield Fate(poisons=chance.random() < share)
 
 
 def ageing(sound: float, rate: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs that never fail in the first hours, and then at this rate per hour."""
+    """Yield runs that never fail in the first `sound` hours, and then fail at this rate per hour."""
     while True:
         yield Fate(fails_after=sound + chance.expovariate(rate))
 
 
 def bursting(size: int, mtbf: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs that fail in bursts of so many, each within minutes of the last; in the mean once in `mtbf` hours."""
+    """Yield runs that fail in bursts of `size`, minutes apart; on average one fails in `mtbf` hours."""
     until = chance.expovariate(1 / (mtbf * size))
     while True:
         if until > RUN_HOURS:
@@ -111,14 +111,14 @@ def bursting(size: int, mtbf: float, chance: random.Random) -> Iterator[Fate]:
 
 
 def by_boot(mtbf: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs whose failure rate is drawn again for each boot: gamma of shape 1/2, its mean that of `mtbf`."""
+    """Yield runs whose failure rate is drawn for each boot: gamma with shape 1/2 and the mean 1 / `mtbf`."""
     while True:
         rate = chance.gammavariate(0.5, 2 / mtbf)
         yield from (Fate(fails_after=chance.expovariate(rate) if rate else inf) for _ in range(RUNS_OF_A_BOOT))
 
 
 def one_bad_gpu(mtbf: float, chance: random.Random) -> Iterator[Fate]:
-    """Yield runs on two GPUs in turn, of which one fails at this rate and the other never."""
+    """Yield runs on two GPUs in turn: on one they fail at a constant rate, on the other never."""
     while True:
         yield Fate()
         yield Fate(fails_after=chance.expovariate(1 / mtbf))
@@ -155,7 +155,7 @@ BROKEN = (
 
 
 def a_row() -> Row:
-    """A run that completed, in a container."""
+    """Return a run that completed, in a container."""
     values = dict.fromkeys(Row._fields)
     values |= {"run_id": "r", "cell": "cell", "outcome": "completed", "machine": "m", "boot_id": "b", "gpus": "[0]"}
     values |= {
@@ -197,7 +197,7 @@ def run_of(fate: Fate) -> Totals:
 
 
 def simulate(world: World, seed: int) -> Campaign:
-    """Run a campaign: each cell run after run, looked at after each, until it is known-good or the runs are over."""
+    """Run a campaign: each cell run after run, judged after each, until it is known-good or no runs are left."""
     chance = random.Random(seed)
     confidence = 1 - (1 - THRESHOLDS.confidence) / world.cells
     made = [_one_cell(world, chance, confidence) for _ in range(world.cells)]

@@ -1,7 +1,7 @@
-"""The soak of the watch: every kind of fault many times, healthy runs that must not alarm, and what watching costs.
+"""Soak the watchdog: every kind of fault many times, healthy runs that must not alarm, and the cost of watching.
 
-Parts that are asked for are measured again; of the others the last figures stay. Writes
-docs/evidence/watching-figures.md and .json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
+Only the parts that are asked for are measured again; the others keep their last figures. Writes
+docs/evidence/watching-figures.md and .json. All parts take hours; `--parts healthy --healthy 20` takes minutes.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from harness.matrix.stacks import ExecutorName  # noqa: TC001
 PAGE = CHECKOUT / "docs" / "evidence" / "watching-figures.md"
 FIGURES = PAGE.with_suffix(".json")
 LOAD = 10
-# Of so many healthy runs one is stopped for ten seconds, one has a checkpoint of a minute, four are under load.
+# Of GROUP healthy runs, one is stopped for ten seconds, one has a checkpoint of a minute, and four are under load.
 GROUP, LOADED_OF_GROUP = 20, 4
 PAUSED, SLOW_CHECKPOINT = "paused", "slow-checkpoint"
 
 
 def say(text: str) -> None:
-    """Tell a person who waits."""
+    """Print a line with the time, for a user who waits."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def injections(target: InjectionTarget, kinds: Sequence[FaultKind], repeats: int) -> dict[str, Any]:
-    """Each kind so many times, with a healthy run after each."""
+    """Inject each kind of fault `repeats` times, with a healthy run after each, and return the counts."""
     found: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     for one in inject_all(kinds, target, repeats, say):
@@ -70,12 +70,12 @@ def injections(target: InjectionTarget, kinds: Sequence[FaultKind], repeats: int
 
 
 def names_stuck_rank(one: Injection) -> bool:
-    """Return whether the record of a hang names the rank that was stalled, before any other."""
+    """Return whether the record of a hang names the rank that hung first."""
     return one.record is not None and one.record.detail.startswith(f"rank {one.kind.stuck} ")
 
 
 def healthy(target: InjectionTarget, count: int) -> dict[str, Any]:
-    """Runs that are well, some of them odd or under load: how many alarmed."""
+    """Run healthy runs, some of them odd or under load, and return how many alarmed."""
     odd = max(1, count // GROUP)
     loaded = LOADED_OF_GROUP * odd
     conditions: dict[str, tuple[int, Callable[[], bool]]] = {
@@ -103,7 +103,7 @@ def alarms(target: InjectionTarget) -> bool:
 
 
 def odd_alarms(target: InjectionTarget, kind: str) -> bool:
-    """The same of a healthy run that is odd."""
+    """Return whether an odd but healthy run alarmed."""
     chosen = next(one for one in KINDS if one.name == kind)
     made = inject_fault(chosen, target, next_run=False)
     if not made.as_expected:
@@ -112,14 +112,14 @@ def odd_alarms(target: InjectionTarget, kind: str) -> bool:
 
 
 def alarms_under_load(target: InjectionTarget) -> bool:
-    """The same of one on a machine that has other things to do."""
+    """Return whether a healthy run alarmed on a machine under load."""
     with load():
         return alarms(target)
 
 
 @contextmanager
 def load() -> Iterator[None]:
-    """So many processes that compute all the time."""
+    """Run LOAD processes that compute all the time."""
     busy = [multiprocessing.Process(target=spin, daemon=True) for _ in range(LOAD)]
     for process in busy:
         process.start()
@@ -138,9 +138,9 @@ def spin() -> None:
 
 
 def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
-    """Measure the processor time that the harness takes while it watches a longer run."""
+    """Measure the processor time that the harness uses while it watches a longer run."""
     workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
-    # The first makes what verifies, so that none of the measured ones does.
+    # The first run makes the verifier's environment, so that no measured run does.
     target.run(workload, "first")
     shares, seconds = [], 0.0
     for number in range(1, runs + 1):
@@ -155,7 +155,7 @@ def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Return the processor it is measured on, and its cores."""
+    """Return the processor of this machine, its cores and its load."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     average = " ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -172,7 +172,7 @@ def origin_of() -> dict[str, str]:
 
 
 def write(parts: Mapping[str, Part], file: Path) -> None:
-    """Write the page and its figures; neither, where no page can be made of them: later parts begin with these."""
+    """Write the page and its figures, or neither if the page cannot be made, because later parts start from these."""
     text = page(parts)
     write_json(file.with_suffix(".json"), {"schema": 2, "parts": parts})
     write_durably(file, text.encode())

@@ -1,4 +1,4 @@
-"""The page of figures on watching, made from the parts that were measured. Pure."""
+"""Make the page of figures on watching from the measured parts, without side effects."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -9,7 +9,7 @@ from harness.run.watch.confirm import LEAST_BETWEEN_SAMPLES_SECONDS
 Part = Mapping[str, Any]
 
 HANG_GOAL_SECONDS = 30
-# A look at a rank whose time is up: another sample of its stacks, on a loaded machine after some seconds.
+# A rank that exceeds its limit is looked at once more: another stack sample, on a loaded machine seconds later.
 LOOK_SECONDS = LEAST_BETWEEN_SAMPLES_SECONDS
 SHAPES_GOAL, SHAPED_RUNS_GOAL, HANGS_GOAL = 12, 100, 200
 COST_GOAL_PERCENT = 1
@@ -27,7 +27,7 @@ TITLES = {
 
 
 def page(parts: Mapping[str, Part]) -> str:
-    """The page, as Markdown. A part that is not there was not measured."""
+    """Return the page as Markdown; a missing part counts as not measured."""
     lines = [
         "# Figures on watching",
         "",
@@ -155,7 +155,7 @@ def _hangs_by_kind(part: Part) -> Iterator[str]:
 
 
 def _cost(part: Part | None) -> tuple[str, str, str, str]:
-    # What the app adds to a step is measured within one training: two of them differ by more than that.
+    # The app's cost for a step is measured within one training, because two trainings differ by more than that cost.
     what = (
         "processor time of the harness while it watches, share of the run's time ([in the training](training-speed.md))"
     )
@@ -192,6 +192,6 @@ def _kinds(part: Part) -> Iterator[str]:
 
 
 def _cell(objections: list[str]) -> str:
-    """Each once, on one line of a table."""
+    """Return each objection once, on one line of a table."""
     text = " ".join("; ".join(dict.fromkeys(objections)).split()).replace("|", "\\|")
     return text[:LONGEST_CELL] or "-"

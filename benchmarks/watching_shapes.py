@@ -1,6 +1,6 @@
-"""Healthy and hanging runs of many shapes, watched in real time and side by side: real processes that mostly sleep.
+"""Watch healthy and hanging runs of many shapes, in real time and in parallel: real processes that mostly sleep.
 
-The watch, its limits and what it looks at are the real ones; what is watched is benchmarks/shaped_ranks.py.
+The watchdog, its limits and its evidence are real; the watched program is benchmarks/shaped_ranks.py.
 """
 
 import json
@@ -27,13 +27,13 @@ Draw = random.Random
 
 
 def even(draw: Draw, count: int = 60) -> list[float]:
-    """Return the seconds of steps that take about as long."""
+    """Return the seconds of steps that take about equally long."""
     return [draw.uniform(0.05, 0.1) for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The parts of a training, drawn again each time. `first`: the steps made before it."""
+    """The parts of a training, drawn again for each run; `first`: the number of steps made before."""
 
     parts: Callable[[Draw], Sequence[Part]]
     ranks: int = 1
@@ -41,7 +41,7 @@ class Shape:
 
 
 def usual(draw: Draw, **changed: Any) -> list[Part]:
-    """Two epochs; parts with a name are taken instead of the usual ones, which are quick."""
+    """Return the parts of two epochs; the named parts in `changed` replace the usual ones, which are quick."""
     steps, more = changed.get("step", even(draw)), changed.get("step", even(draw))
     after = [("validate", changed.get("validate", 0.3)), ("checkpoint", changed.get("checkpoint", 0.2))]
     began: list[Part] = [
@@ -50,7 +50,7 @@ def usual(draw: Draw, **changed: Any) -> list[Part]:
         ("step" if changed.get("resumed") else "first-step", changed.get("first-step", 0.3)),
     ]
     if changed.get("resumed"):
-        # A resumed training is in phase `step` from its first one on, which takes as long as any first one.
+        # A resumed training is in phase `step` from its first step on, which takes as long as any first step.
         began[-1] = ("step", [changed.get("first-step", 0.3)])
     return [*began, ("step", steps), *after, ("new-workers", changed.get("new-workers", 0.2)), ("step", more), *after]
 
@@ -81,7 +81,7 @@ SHAPES: Mapping[str, Shape] = {
         lambda draw: [*usual(draw), ("step", even(draw)), ("pause", draw.uniform(10, 25)), ("step", even(draw))]
     ),
 }
-# Each rank's place in these: ranks, and steps made before.
+# Runs in which each kind of hang happens: number of ranks, and steps made before.
 HANGING: Sequence[tuple[int, int]] = ((1, 0), (2, 0), (1, 40), (2, 40))
 KINDS = {
     "wait": "waits for ever in a step",
@@ -93,7 +93,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """One run to be watched: its plan, the kind it is counted under, and whether five quick runs are known."""
+    """One run to watch: its plan, the name it is counted under, and whether five quick runs are known."""
 
     name: str
     plan: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """The finding of the watch. `seconds`: from the last step to when it was found; None where nothing hung."""
+    """The watchdog's finding; `seconds`: from the last step to the finding, None if nothing hung."""
 
     asked: Asked
     stopped_by: str | None
@@ -111,13 +111,13 @@ class Seen:
 
     @property
     def right_rank(self) -> bool:
-        """Return whether the rank that hangs is named before any other."""
+        """Return whether the hanging rank is named first."""
         wanted = self.asked.plan["hang"]
         return bool(wanted) and self.detail.startswith(f"rank {wanted['rank']} ")
 
 
 def healthy_runs(count: int) -> Iterator[Asked]:
-    """Yield so many plans of the shapes in turn, every second one as if five quick runs were known."""
+    """Yield `count` plans of the shapes in turn, every second round as if five quick runs were known."""
     for number in range(count):
         name = list(SHAPES)[number % len(SHAPES)]
         shape = SHAPES[name]
@@ -127,14 +127,14 @@ def healthy_runs(count: int) -> Iterator[Asked]:
 
 
 def hanging_runs(count: int, kinds: Sequence[str]) -> Iterator[Asked]:
-    """Yield so many plans with a hang in a steady step: the kinds in turn, in one and two ranks, some resumed."""
+    """Yield `count` plans with a hang in a steady step: kinds in turn, on one and two ranks, some of them resumed."""
     for number in range(count):
         kind, draw = kinds[number % len(kinds)], Draw(f"hang {number}")
         ranks, first = HANGING[number // len(kinds) % len(HANGING)]
-        # There is nobody to exchange with for one alone.
+        # A single rank exchanges with no other.
         ranks = 2 if kind == "exchange" else ranks
         parts = usual(draw, resumed=first > 0)
-        # After those that must be seen before steps are known to be steady, and before the last of both epochs.
+        # The hang comes after the steps that show that steps are steady, and before the last step of each epoch.
         step = first + draw.choice([*range(25, 55), *range(70, 115)])
         wrong = {"kind": kind, "rank": draw.randrange(ranks), "step": step}
         plan = {"ranks": ranks, "first": first, "parts": parts, "hang": wrong}
@@ -161,7 +161,7 @@ def watch(asked: Asked) -> Seen:
 
 
 def watch_all(runs: Sequence[Asked], side_by_side: int, say: Callable[[str], None]) -> list[Seen]:
-    """Watch all of them, so many at a time, each by a process of its own."""
+    """Watch all runs, `side_by_side` at a time, each in a process of its own."""
     made = []
     with multiprocessing.get_context("fork").Pool(side_by_side, maxtasksperchild=8) as pool:
         for number, one in enumerate(pool.imap_unordered(watch, runs), start=1):
@@ -172,7 +172,7 @@ def watch_all(runs: Sequence[Asked], side_by_side: int, say: Callable[[str], Non
 
 
 def shapes(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Healthy runs: how many alarmed, by shape."""
+    """Watch healthy runs, and return how many alarmed, by shape."""
     told: dict[str, Any] = {name: {"runs": 0, "alarms": 0, "what": []} for name in SHAPES}
     for one in watch_all(list(healthy_runs(count)), side_by_side, say):
         of = told[one.asked.name]
@@ -183,9 +183,9 @@ def shapes(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[st
 
 
 def hangs(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Hangs in steady steps: how many were found, how soon after the last step, and with the right rank.
+    """Watch hangs in steady steps: how many were found, how soon after the last step, and with the right rank.
 
-    A fifth as many more are of stopped processes, which give no stacks and are found after twice the limit.
+    A fifth as many more runs are stopped processes, which give no stacks and are found after twice the limit.
     """
     asked = [
         *hanging_runs(count, [kind for kind in KINDS if kind != "stop"]),

@@ -1,7 +1,7 @@
-"""Eight hours of a campaign on two GPUs, three times of which one stops answering, with a synthetic clock.
+"""Simulate eight hours of a campaign on two GPUs, one of which stops answering three times, by a synthetic clock.
 
-Real are the campaign, the watchdog's limits, the recovery of a GPU and the health log. Simulated are how long
-runs take, when a GPU stops answering, and how long it keeps whoever asks it.
+The campaign, the watchdog's limits, the recovery of a GPU and the health log are real. Simulated are the times of runs,
+when a GPU stops answering, and how long a GPU that does not answer blocks the harness.
 """
 
 import random
@@ -36,13 +36,13 @@ from harness.run.spec import resolve_run
 from harness.run.watch.limits import limits_of
 
 Remedy = Literal["reset", "reboot", "none"]
-"""The remedy for a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
+"""How a GPU that stopped answering is recovered: the driver resets it, only a reboot helps, or nothing is allowed."""
 
 HOURS, WEDGES = 8, 3
-# A standard workload: some minutes, now and then much longer.
+# A standard workload takes some minutes, and sometimes much longer.
 MEDIAN_SECONDS, SPREAD = 270.0, 0.4
 BOOT_SECONDS = 300.0
-# The second check of a probe is the first that asks the GPU, and ends it when it is kept.
+# In a probe, the second check is the first that uses the GPU; if the GPU blocks it, the check ends the probe.
 DEVICE_CHECK_SECONDS = 180 * LIMIT_SCALE
 WELL_SECONDS = 20.0
 COLLECT_SECONDS = 15.0
@@ -50,12 +50,12 @@ GPUS = 2
 
 
 class TimeIsUp(Exception):  # noqa: N818
-    """The eight hours are over."""
+    """Raised when the eight hours are over."""
 
 
 @dataclass
 class Night(Bench):
-    """A bench with a clock of its own. `wedges`: the seconds at which the GPU then in use stops answering."""
+    """A bench with a synthetic clock; `wedges`: the seconds at which the GPU then in use stops answering."""
 
     chance: random.Random = field(default_factory=random.Random)
     wedges: list[float] = field(default_factory=list)
@@ -66,20 +66,20 @@ class Night(Bench):
     settled: int = 0
 
     def environment(self, cell: Cell, _notify: Any = None) -> Environment:
-        """Made in no time."""
+        """Return an environment that takes no time to make."""
         return self._environments.setdefault(cell.stack.name, Environment(Path("/none"), {}, {}, "cuda"))
 
     def data_of(self, *_: object) -> InputFile:
-        """Data that nobody reads."""
+        """Return data that nothing reads."""
         return InputFile(path="/none.csv", sha256="0" * 64)
 
     @contextmanager
     def gpus_for(self, *_: object) -> Iterator[int]:
-        """The first run in order: nobody else is here."""
+        """Yield the first run in order, because no other harness uses the GPUs."""
         yield 0
 
     def run_cell(self, run: Run, *_: Any) -> Record:
-        """A run of some minutes, unless its GPU stops answering."""
+        """Simulate a run of some minutes, unless its GPU stops answering."""
         intent = resolve_run(run, self.results.folder_of(run.run_id)).intent
         self.results.begin(intent)
         (index,) = run.gpus
@@ -132,7 +132,7 @@ class Night(Bench):
         )
 
     def reboot(self) -> None:
-        """As `matrix run --reboot-when-unhealthy` does."""
+        """Reboot the simulated host, as `matrix run --reboot-when-unhealthy` does."""
         self._pass(BOOT_SECONDS)
         self.wedged.clear()
         self.host = self.host.model_copy(update={"boot_id": f"{self.host.boot_id}+"})
@@ -144,9 +144,9 @@ class Night(Bench):
 
 
 def share_settled(matrix: Matrix, host: HostFacts, remedy: Remedy, seed: int) -> float:
-    """The share of a plan for eight hours that has its answer when they are over, three wedges notwithstanding.
+    """Return the share of an eight-hour plan that is settled after eight hours with three wedges.
 
-    `host` has two GPUs. The plan is what the same hours settle when nothing happens.
+    `host` has two GPUs. The plan consists of the runs that the same hours settle without wedges.
     """
     cells = [cell for cell in matrix.cells.values() if cell.stack.accelerator == "rocm" and not cell.excluded]
     cells = [cell for cell in cells if not cell.preset.devices]
@@ -160,7 +160,7 @@ def share_settled(matrix: Matrix, host: HostFacts, remedy: Remedy, seed: int) ->
 def _night(
     matrix: Matrix, host: HostFacts, runs: Sequence[PlannedRun], remedy: Remedy, seed: int, wedges: list[float]
 ) -> int:
-    """The runs that have their answer after eight hours."""
+    """Return the number of runs that are settled after eight hours."""
     with tempfile.TemporaryDirectory() as place:
         results = Results(Path(place))
         plan = Plan(matrix.workloads["standard"], tuple(runs), (), 0, 0, None, "", 0, None)
