@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadline, because a machine that stalls is not a bug. With LONG=1, as in `make test-all`, four times as many.
+# No deadline, because a machine that stalls is not a bug. LONG=1, as in `make test-all`: four times as many examples.
 EXAMPLES = 100 if os.environ.get("LONG") else 25
 settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES

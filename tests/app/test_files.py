@@ -105,7 +105,7 @@ def test_a_file_where_a_folder_should_be(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Mount and return a file system of 64 KiB."""
+    """Mount and yield a file system of 64 KiB."""
     if not ROOT or shutil.which("mount") is None:
         pytest.skip("mounting a tmpfs needs root")
     folder = tmp_path / "small"

@@ -134,8 +134,8 @@ def utc_text(text):
     [
         ("2025-10-31T20:59:00", "2025-10-31"),
         ("2025-11-02T23:00:00", "2025-11-03"),  # Sunday 18:00, in winter time since that morning
-        ("2025-10-26T22:00:00", "2025-10-27"),  # the evening before Thanksgiving
-        ("2025-11-26T23:00:00", "2025-11-28"),  # the eve of Thanksgiving
+        ("2025-10-26T22:00:00", "2025-10-27"),  # Sunday 18:00, in summer time
+        ("2025-11-26T23:00:00", "2025-11-28"),  # the evening before Thanksgiving
         ("2025-11-27T17:00:00", "2025-11-28"),
         ("2025-11-30T23:00:00", "2025-12-01"),
     ],

@@ -134,7 +134,7 @@ def test_a_byte_that_is_no_text(path, name, data):
     if name in TEXTS:
         assert rows is None
     elif name == "lean":
-        # Checksums of the zip file reveal most changes.
+        # The checksums of a zip file reveal a change of its content.
         assert rows is None or rows == ROWS
 
 
