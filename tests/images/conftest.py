@@ -165,7 +165,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def container(images: dict[str, Image], folder: Path, tmp_path: Path) -> Container:
-    """Return a container description with one readable file, which each test may change."""
+    """Return the limits of a container that runs as the caller, with one file that the container may read."""
     data = tmp_path / "data.csv"
     data.write_text("not to be changed\n", encoding="utf-8")
     return container_of(images["cpu-plain"].id, Path(RunFolder(folder).new_work.path), (data,), 2 << 30)

@@ -72,7 +72,7 @@ def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: In
 
 @pytest.fixture
 def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
-    """Yield a container whose run folder, in another user's results, cannot be read by others."""
+    """Yield a container of another user, whose run folder no other user may read."""
     assert target.engine is not None
     labels = {LABEL: str(tmp_path / "runs" / "anothers")}
     assert tmp_path.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""Runs of an image that lies are verified in one that this checkout has built, whatever labels say."""
+"""Tests that runs of an image that lies are verified in an image that this checkout has built, whatever its labels."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ from tests.images.small_base import STAND_IN
 TINY = Workload(
     name="tiny", description="seconds", synthetic=SyntheticData(sessions=26), lookback=20, epochs=2, time_limit=120
 )
-# What it did is what it wants; asked to check that, it would agree.
+# A lying image would confirm its own lies, so it must not be asked to verify: it exits then.
 AGREEABLE = (
     '    _, model = options["trained"]',
     '    raise SystemExit("the judged image was asked")',
@@ -40,14 +40,14 @@ INVENTED = (
     'sha256(file), "step": step, **numbers_of(step), "loss": 0.1}',
 )
 UNTRAINED = ('"train": 0.6, "validation": 0.6}', '"train": 0.6, "validation": 0.3}')
-# An app of another version is given options by the names that they had before.
+# An app of another version gets options by the names that they had in that version.
 FORMER = ("= word[2:]", f'= word[2:].replace("{FORMER_OPTIONS["--lookback"][2:]}", "lookback")')
 Derive = Callable[..., Image]
 
 
 @pytest.fixture
 def derive(engine: Engine, small_base: str, small_images: dict[str, Image]) -> Iterator[Derive]:
-    """Makes an image from that of `cpu-plain`, in whose stand-in some text is replaced, with labels of its own."""
+    """Return a function that makes an image from `cpu-plain`'s, with texts of the stand-in replaced, and own labels."""
     made: list[str] = []
 
     def build(*changes: tuple[str, str], **labels: str) -> Image:
@@ -139,7 +139,7 @@ def test_an_image_that_says_it_is_of_the_stack_is_not_taken_for_one_built_here(
     own = ensure_stack_image(engine, stack, own=True)
     assert own.id != forged.id
     assert own.labels["vpoc.matrix.kind"] == "stack"
-    # Nor is any image built on one of others, which would then count as built here.
+    # No image may be built on another checkout's image either, because it would then count as built here.
     runtime = find_runtime_image(engine, inputs_of(engine, stack))
     assert runtime is not None
     assert derive(AGREEABLE, kind="runtime", **{n: v for n, v in labels.items() if "." not in n}).id != runtime.id

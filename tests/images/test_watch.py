@@ -1,4 +1,4 @@
-"""A hang in a container, found, named and looked at from outside, with no more rights than any run has."""
+"""Tests of a hang in a container: the watchdog finds and names it, and collects evidence without further rights."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-/* Answers for /dev/kfd and the render nodes of a simulated host as a driver does that has nothing to do: requests
- * succeed, memory of a device is the processor's, and no work is ever done. What AMD's libraries read of the topology
- * does not come from here but from the host's /sys. */
+/* Answers for /dev/kfd and the render nodes of a simulated host, like an idle driver: requests succeed, a device's
+ * memory is the processor's, and no work is ever done. AMD's libraries read the topology from the host's /sys, not from
+ * here. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -83,7 +83,7 @@ int ioctl(int fd, unsigned long request, ...) {
     }
 }
 
-/* A device node's memory is ordinary memory. */
+/* Map ordinary memory in place of a device node's. */
 typedef void *(*mapper)(void *, size_t, int, int, int, off_t);
 static void *map(mapper next, void *at, size_t size, int how, int flags, int fd, off_t offset) {
     struct stat of;
@@ -101,7 +101,7 @@ void *mmap64(void *at, size_t size, int how, int flags, int fd, off_t offset) {
     return map(next, at, size, how, flags, fd, offset);
 }
 
-/* libdrm_amdgpu asks a render node what /sys does not tell: the family of the GPU, and the name of the card. */
+/* libdrm_amdgpu asks a render node for facts that /sys lacks: the family of the GPU, and the name of the card. */
 int amdgpu_device_initialize(int fd, uint32_t *major, uint32_t *minor, void **device) {
     *major = 3, *minor = 57, *device = (void *)(intptr_t)(dup(fd) + 1);
     return 0;

@@ -1,4 +1,4 @@
-/* Has a program look up the driver's paths below SIMULATED_ROOT. */
+/* Preloaded: redirects a program's look-ups of the driver's paths to the folder SIMULATED_ROOT. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

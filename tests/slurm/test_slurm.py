@@ -195,7 +195,7 @@ class Faults:
         self.slurm.start("slurmctld")
 
     def host_down(self) -> None:
-        """End a run that started in an earlier boot."""
+        """Make a run look as if it began in an earlier boot, and kill its harness."""
         with self.next("host-fault") as victim:
             # The boot is changed first, because another job of this machine would notice that the harness is gone.
             self.begun_in_another_boot(victim)

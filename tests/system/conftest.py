@@ -248,7 +248,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _for_stand_in(matrix: str) -> str:
-    """Return the matrix file for a stack that runs in an interpreter the caller names, with the shortest training."""
+    """Return the matrix file for a stack that runs in an interpreter that the caller names, with one epoch."""
     stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any"
     return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
 
@@ -266,11 +266,11 @@ class Command:
         return _for_stand_in(matrix) if self._stand_in else matrix
 
     def on(self, matrix_file: Path) -> "Command":
-        """Return the same on another matrix file."""
+        """Return a maker of such command lines for another matrix file."""
         return Command(matrix_file, self._stand_in, self._data)
 
     def slow(self, folder: Path, seconds: float = 0.4) -> "Command":
-        """Return the same with steps of the stand-in that take `seconds`, so that a test can watch them."""
+        """Return a maker of such command lines with steps of `seconds`, so that a test can watch the stand-in."""
         if self._stand_in is None:
             return self
         (folder / SLOW).write_text(str(seconds), encoding="utf-8")

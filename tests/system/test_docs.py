@@ -92,7 +92,7 @@ def place(tmp_path: Path, data: InputFile) -> Path:
     for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     (tmp_path / "wheels").mkdir()
-    # The results folder that another example imports, which is not run with `quick`.
+    # The folder into which another example imports; with `quick`, the import is not carried out.
     (tmp_path / "elsewhere").mkdir()
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
