@@ -73,27 +73,27 @@ def world(faults: Callable[[Arm], int], *right: Answer, **more: float | Controls
 
 
 def of_cell(arm: Arm) -> int:
-    """Return the faults of an arm if a preset is bad."""
+    """Return the number of faults of an arm if a preset is bad."""
     return arm.unit == "cell"
 
 
 def of_stack(arm: Arm) -> int:
-    """Return the faults of an arm if a stack is bad."""
+    """Return the number of faults of an arm if a stack is bad."""
     return arm.unit in OWN_STACK
 
 
 def of_gpu(arm: Arm) -> int:
-    """Return the faults of an arm if a GPU is bad."""
+    """Return the number of faults of an arm if a GPU is bad."""
     return arm.gpu == 0
 
 
 def of_host(_arm: Arm) -> int:
-    """Return the faults of an arm if the host is bad."""
+    """Return the number of faults of an arm if the host is bad."""
     return 1
 
 
 def of_none(_arm: Arm) -> int:
-    """Return the faults of an arm if nothing is at fault."""
+    """Return the number of faults of an arm if nothing is at fault."""
     return 0
 
 

@@ -48,7 +48,7 @@ JOBS = {
 }
 """The jobs and their names on the page; a job uses all cores unless its name says otherwise."""
 
-# An installed app has its bytecode; with this variable set, every command would compile the app again.
+# An installed app has its bytecode; PYTHONDONTWRITEBYTECODE would make every command compile the app again.
 KEEPING_BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 Job = Callable[[], float]

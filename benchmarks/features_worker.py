@@ -19,7 +19,7 @@ from typing import Any
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
 STAMP_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 CHUNK_SIZE = 32
-"""The app's default, in sessions."""
+"""Sessions for which histograms are built at a time; the default of `vpoc features` is 64."""
 
 Jobs = dict[str, Callable[[], Any]]
 

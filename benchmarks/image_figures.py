@@ -59,7 +59,7 @@ class Figure:
 
     @property
     def row(self) -> str:
-        """Return it as a row of the table."""
+        """Return the figure as a row of the table."""
         return f"| {self.what} | {self.measured} | {self.goal} | {'yes' if self.reached else 'no'} |"
 
 

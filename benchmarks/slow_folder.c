@@ -1,4 +1,4 @@
-/* Preloaded: files of a results folder answer late, and what was just made there is not seen yet, as by NFS. */
+/* Preloaded: makes files of a results folder slow, and hides files that were just created, as NFS does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +15,7 @@ static int ours(const char *path)
     return path && (strstr(path, "/results/") || !strncmp(path, "results/", 8));
 }
 
-/* Whether a file has been there for less than STALE_SECONDS. Jobs see their own files at once. */
+/* Return whether a file is younger than STALE_SECONDS; never in a job, because jobs see their own files at once. */
 static int unseen(const char *path)
 {
     static int (*real)(const char *, struct stat *);

@@ -2,8 +2,9 @@
 
 Each fault is of a random kind and in a random step. Every training must end with a model that loads, and with the
 weights of an uninterrupted training unless a fallback changed the arithmetic. Also simulated are eight hours of a
-campaign on two GPUs, which stop answering three times (wedges.py). Writes docs/evidence/supervisor-figures.md and
-.json. With --restarts: trainings with faults at a known rate (restarts.py), continuing where they stopped.
+campaign on two GPUs, in which three times one of them stops answering (wedges.py). Writes
+docs/evidence/supervisor-figures.md and .json. With --restarts: trainings with faults at a known rate (restarts.py),
+continuing where they stopped.
 """
 
 import argparse

@@ -70,7 +70,7 @@ def injections(target: InjectionTarget, kinds: Sequence[FaultKind], repeats: int
 
 
 def names_stuck_rank(one: Injection) -> bool:
-    """Return whether the record of a hang names the rank that hung first."""
+    """Return whether the record of a hang names the hanging rank first."""
     return one.record is not None and one.record.detail.startswith(f"rank {one.kind.stuck} ")
 
 

@@ -1,4 +1,4 @@
-"""Simulate eight hours of a campaign on two GPUs, one of which stops answering three times, by a synthetic clock.
+"""Simulate eight hours of a campaign on two GPUs, with three failures of a GPU to answer, by a synthetic clock.
 
 The campaign, the watchdog's limits, the recovery of a GPU and the health log are real. Simulated are the times of runs,
 when a GPU stops answering, and how long a GPU that does not answer blocks the harness.

@@ -18,8 +18,7 @@ HOUR, MINUTE = 3600.0, 60.0
 BESIDE_TRAINING = 80.0
 TRAINING = {"quick": 15.0, "standard": 75.0, "endurance": 75 * MINUTE, "immediate": 90.0, "full": 900.0}
 USUAL_TRAINING = 900.0
-# Limits in seconds, on a GPU about which little is known yet: for the VPOC phase, for the first step, and for a later
-# stall.
+# Limits in seconds for the VPOC phase, the first step and a later stall, on a GPU about which little is known yet.
 FEATURES_LIMIT, FIRST_STEP_LIMIT, STEP_LIMIT = 900.0, 300.0, 180.0
 CRASH_SHARE = 0.4
 RESET_SECONDS = 120.0
