@@ -18,8 +18,6 @@ from typing import Any
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
 STAMP_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-CHUNK_SIZE = 32
-"""Sessions for which histograms are built at a time; the default of `vpoc features` is 64."""
 
 Jobs = dict[str, Callable[[], Any]]
 
@@ -71,12 +69,14 @@ def profile(file: Path) -> Jobs:
     """Return the app's job: exact profile, VPOC and value area of every session from columns in memory."""
     import numpy as np  # noqa: PLC0415
 
+    from vpoc.features.feature_options import FeatureOptions  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.session_profiles import session_levels  # type: ignore[import-not-found]  # noqa: PLC0415
 
     bars, spans = whole_sessions(file)
+    chunk_size = FeatureOptions().chunk_size
     arrays = {name: getattr(bars, name) for name in ("ts", "low", "high", "close", "volume")}
     np.savez(columns_file(file), start=spans.start, stop=spans.stop, **arrays)
-    return {"vpoc": lambda: session_levels(bars, spans, CHUNK_SIZE)}
+    return {"vpoc": lambda: session_levels(bars, spans, chunk_size)}
 
 
 def columns_file(file: Path) -> Path:
@@ -141,16 +141,18 @@ def device(file: Path) -> Jobs:
     import numpy as np  # noqa: PLC0415
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415
 
+    from vpoc.features.feature_options import FeatureOptions  # noqa: PLC0415
     from vpoc.profile.device.paths import PATHS, device_levels  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.facts import concatenated  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.session_profiles import session_levels  # noqa: PLC0415
 
     torch.set_num_threads(1)
     bars, spans = whole_sessions(file)
-    exact = session_levels(bars, spans, CHUNK_SIZE)
+    chunk_size = FeatureOptions().chunk_size
+    exact = session_levels(bars, spans, chunk_size)
 
     def along(path: str) -> Callable[[], list[Any]]:
-        return lambda: list(device_levels(bars, spans, path, "cpu", CHUNK_SIZE))
+        return lambda: list(device_levels(bars, spans, path, "cpu", chunk_size))
 
     jobs: Jobs = {path: along(path) for path in PATHS}
     for path, job in jobs.items():
