@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from harness.base.errors import UnknownNameError, UserError
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
-from harness.diagnosis.explain import detail_as_told, explain_record
+from harness.diagnosis.explain import as_told, explain_record
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
@@ -132,8 +132,9 @@ def _explained(
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
     told |= {"diagnosis": record.diagnosis, "detail": record.detail}
+    quoted = as_told(folder, record)
     if record.outcome == "completed":
-        lines = [run, f"outcome   {record.ended}: {record.detail}", "There is nothing to explain."]
+        lines = [run, f"outcome   {quoted.ended}: {quoted.detail}", "There is nothing to explain."]
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(settings.matrix, stack))
@@ -142,9 +143,8 @@ def _explained(
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     # Build the cells from the record's own stack: a record from another host may use another name for its stack.
     tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
-    detail = detail_as_told(folder, record)
-    detail = "" if detail in found.cause else f": {detail}"
-    lines = [run, f"outcome   {record.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    detail = "" if quoted.detail in found.cause else f": {quoted.detail}"
+    lines = [run, f"outcome   {quoted.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 

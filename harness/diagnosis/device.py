@@ -5,10 +5,10 @@ from harness.evidence.files.run_files import Explanation, Intent, Record
 NO_GPU = "this run used no GPU; for a run on a GPU the line means that"
 
 
-def explanation_in_record(record: Record, *, imported: bool) -> Explanation | None:
-    """Return the explanation in a record, maybe of an earlier harness or of another host, as it holds here."""
+def explanation_in_record(record: Record, *, mine: bool) -> Explanation | None:
+    """Return the explanation in a record, maybe of an earlier harness or (not `mine`) of others, as it holds here."""
     told = record.explanation
-    if told and imported:
+    if told and not mine:
         # As below.
         from harness.diagnosis.judge import in_words_of_here  # noqa: PLC0415
 

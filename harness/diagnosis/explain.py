@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import open_regular
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.diagnosis.device import explanation_in_record, may_use_a_gpu, on_its_device
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
@@ -52,15 +51,16 @@ def explain_run(
 
 def explain_record(folder: RunFolder, record: Record, presets: "Collection[Preset]" = ()) -> Explanation:
     """Explain a recorded run by the current signatures; if none matches, return the explanation in its record."""
+    told = as_told(folder, record)
     # A record of another version may have a diagnosis that this one does not know.
-    outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), detail_as_told(folder, record))
+    outcome = Outcome(record.outcome, cast("Diagnosis | None", told.diagnosis), told.detail)
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
-    return found if found.rule else explanation_in_record(record, imported=folder.imported.exists()) or found
+    return found if found.rule else explanation_in_record(record, mine=folder.is_mine) or found
 
 
-def detail_as_told(folder: RunFolder, record: Record) -> str:
-    """Return the detail of a recorded run; what the record of another host says is quoted."""
-    return safe_text(record.detail, LONGEST_QUOTE) if folder.imported.exists() else record.detail
+def as_told(folder: RunFolder, record: Record) -> Record:
+    """Return the record of a run; what another user or host wrote is quoted."""
+    return record if folder.is_mine else record.quoted()
 
 
 def _explanation(

@@ -153,12 +153,12 @@ class Index:
 
     def row_of(self, record: Record) -> Row:
         """Return the row of a record, with what else its run folder shows."""
-        run_id = record.intent.run_id
+        folder = self._results.folder_of(record.intent.run_id)
         return Row.of(
-            record,
-            imported=self._results.imported(run_id),
-            struck=struck_out(self._results.folder_of(run_id)),
-            exposure=exposure_of(record, self._results.folder_of(run_id)),
+            record if folder.is_mine else record.quoted(),
+            imported=folder.imported.exists(),
+            struck=struck_out(folder),
+            exposure=exposure_of(record, folder),
         )
 
     def _readable(self, run_ids: list[str]) -> list[Record]:

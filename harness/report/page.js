@@ -260,7 +260,7 @@
       ...(detail?.host_problems ?? []).map((text) => make("p", { class: "caution" }, text)),
       detail?.explanation ? explanation(detail.explanation) : "",
       again ? make("div", {}, make("p", {}, `${again.why}:`), command(again.command))
-        : make("p", { class: "soft" }, "No command of this host repeats it: its data stayed on another, or its fault came from outside the app."),
+        : make("p", { class: "soft" }, "No command of this host repeats it: its data stayed on another, its record is another user's, or its fault came from outside the app."),
       make("p", { class: "soft" }, "Cell ", make("a", { href: cellLink(run.cell, run.group) }, run.cell),
         `, ${group.scope}, workload ${group.work}${run.ran_on === "unknown" ? "" : `, ${run.ran_on}`}, began ${when(run.started)}, took ${run.seconds.toFixed(1)} s. Files: `,
         link(""), ", ", link("log.txt"), ", ", link("record.json")),

@@ -3,12 +3,14 @@
 `harness.cli.schemas` generates the JSON Schemas and the table in the docs from these types.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.files.json_files import File, Moment, OneLine, Versioned
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.environments.executors.container import container_from_record
 from harness.evidence.files.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
@@ -156,6 +158,22 @@ class Record(Versioned):
     def ended(self) -> str:
         """The outcome with its diagnosis, such as `failed (app-error)`."""
         return f"{self.outcome} ({self.diagnosis})" if self.diagnosis else self.outcome
+
+    def quoted(self) -> Self:
+        """Return the record of another user or host with its texts quoted, so that none passes for our own words."""
+        intent, quote = self.intent, partial(safe_text, most=LONGEST_QUOTE)
+        names = {name: quote(getattr(intent, name)) for name in ("cell", "stack", "preset", "workload")}
+        fault = intent.injected_fault and quote(intent.injected_fault)
+        data = intent.data.model_copy(update={"path": quote(intent.data.path)})
+        texts = {
+            "intent": intent.model_copy(update={**names, "injected_fault": fault, "data": data}),
+            "diagnosis": self.diagnosis and quote(self.diagnosis),
+            "detail": quote(self.detail),
+            "exit": {quote(phase): quote(how) for phase, how in self.exit.items()},
+            "ran_on": quote(self.ran_on),
+            "host_problems": tuple(map(quote, self.host_problems)),
+        }
+        return self.model_copy(update=texts)
 
     @classmethod
     def bare(

@@ -5,6 +5,7 @@ it, to which the app writes and which alone is given to a container: `work_folde
 """
 
 import contextlib
+import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.json_files import File, headline
-from harness.base.files.storage import cannot_be_written, read_regular, unused, write_durably, write_json
+from harness.base.files.storage import ROOT, cannot_be_written, read_regular, unused, write_durably, write_json
 from harness.base.files.tree_removal import clear_immutable_flags
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
 from harness.evidence.files.app_files import Result
@@ -191,6 +192,14 @@ class RunFolder:
             content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
             return content.decode(errors="replace").split("\n")
         return []
+
+    @property
+    def is_mine(self) -> bool:
+        """Return whether this user, or root, made the run. What others wrote is quoted; its commands are not told."""
+        try:
+            return self.record.lstat().st_uid in (os.geteuid(), ROOT) and not self.imported.exists()
+        except OSError:
+            return False
 
     def write(self, name: str, content: object) -> None:
         """Write a file that has one of the names above, durably: a text as it is, anything else as JSON.

@@ -11,7 +11,6 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
-from harness.registry.share.shared_ids import is_shared_id
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
 
 # Work here, not in the run folder, whose content is evidence.
@@ -22,12 +21,11 @@ PROGRAM = "vpoc"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
-    """Return commands that train as the run did, in a separate folder, one a line; nothing for an imported run.
+    """Return commands that train as the run did, in a separate folder, one a line; nothing where it tells no commands.
 
-    In an imported run placeholders replace the other host's paths, and whoever made the archive could have put any
-    command there for the user to type.
+    The report leaves out the commands in another user's or another host's record.
     """
-    if is_shared_id(intent.run_id):
+    if not intent.commands:
         return ()
     container = container_from_record(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
@@ -37,15 +35,15 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
     """Return the command that repeats the run: a `matrix` command, or else the commands by hand.
 
     No `matrix` command exists for workloads and cells that the matrix file does not have, for options that stages
-    changed, and for injected faults. Return None if the data stayed on another host, if an imported run has no `matrix`
-    command, or if the fault came from outside the app.
+    changed, and for injected faults. Return None if the data stayed on another host, if the intent tells no commands
+    where no `matrix` command exists, or if the fault came from outside the app.
     """
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
         return None
     listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
     by_hand = bool(fault) or not listed or bool(changed_options(intent, matrix))
-    if is_shared_id(intent.run_id) and (by_hand or intent.stack == "host"):
+    if not intent.commands and (by_hand or intent.stack == "host"):
         return None
     if by_hand:
         return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")

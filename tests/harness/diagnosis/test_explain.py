@@ -445,6 +445,7 @@ def test_a_run_without_a_gpu_lacks_no_code_for_the_one_of_its_host(
 def test_a_record_of_a_rule_that_is_gone_keeps_its_remedy(tmp_path: Path, make_record: Callable[..., Record]) -> None:
     gone = Explanation(rule="gone", class_="disk-full", cause="c", remedy="free it", link=None, presets=(), lines=())
     record = make_record("r1", "failed", "crash").model_copy(update={"explanation": gone, "exit": {}})
+    RunFolder(tmp_path).record.touch()
     for class_, remedy in (("disk-full", "free it"), ("missing-arch", NO_GPU)):
         kept = record.model_copy(update={"explanation": gone.model_copy(update={"class_": class_})})
         assert explain_record(RunFolder(tmp_path), kept).remedy.startswith(remedy)

@@ -115,10 +115,11 @@ def test_what_trained_elsewhere_on_synthetic_bars_is_repeated_where_the_tool_can
     changes: dict[str, Any], repeated: bool, make_intent: MakeIntent, matrix: Matrix
 ) -> None:
     data = {"path": str(synthetic_place(matrix.workloads["quick"])), "sha256": "a" * 64}
-    intent = shared_intent(make_intent(data=data, **changes), Scrubber({}, {}))
+    shared = shared_intent(make_intent(data=data, **changes), Scrubber({}, {}))
+    intent = shared.model_copy(update={"commands": {}})
     expected = ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process" if repeated else ""
     assert command(intent, matrix) == expected
-    # Whoever made the archive could make other users type any command, or read any path.
+    # Whoever made the archive may have written any path for others to type.
     forged = intent.model_copy(update={"data": intent.data.model_copy(update={"path": "/etc/shadow"})})
     assert command(forged, matrix) == expected
     assert commands_by_hand(forged) == ()
