@@ -88,7 +88,7 @@ def run_request(settings: Settings, content: bytes) -> int:
         settings.root,
         request.verifying,
     )
-    with interruptible(), CampaignDisplay(err) as display:
+    with interruptible(), CampaignDisplay(err, command=settings.invocation.command) as display:
         try:
             record = run_requested(options, request, scheduled_here(), display)
         except KeyboardInterrupt:
@@ -114,7 +114,7 @@ def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) 
         raise UserError("slurm-node: runs only in a job of Slurm, on a node")
     note_node(settings.results, scheduled.node, host_of(settings.results, settings.root))
     if run_id:
-        with interruptible(), CampaignDisplay(err) as display:
+        with interruptible(), CampaignDisplay(err, command=settings.invocation.command) as display:
             bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
             close_leftovers(bench, display, {run_id: ended})
             if left := why_no_record(bench, run_id):

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -78,10 +77,10 @@ def inject(
     err.print(f"{takes} (assumed: 30 s each)")
     injections: list[Injection] = []
     interrupted = False
+    faults = Results(settings.results.folder / FAULTS_FOLDER)
     with through_closed_terminal(settings, what="test", watched=""):
         try:
             with Steps(err) as steps:
-                faults = Results(settings.results.folder / FAULTS_FOLDER)
                 target = make_target(faults, settings.matrix, executor, steps.step, settings.root)
                 for one in inject_all(chosen, target, repeats, steps.step):
                     injections += [one]
@@ -93,8 +92,7 @@ def inject(
         if interrupted or not made:
             err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {count} faults were injected.")
         if made:
-            place = str(settings.results.folder / FAULTS_FOLDER)
-            explain = replace(settings.invocation, options=("--results", place)).command("explain", "RUN")
+            explain = settings.invocation.in_results(faults.folder).command("explain", "RUN")
             err.print(f"Why each ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(INTERRUPTED if interrupted else 0 if all_as_expected(injections) else 1)
 

@@ -9,7 +9,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
 from harness.campaign.controls.shrink import Over, failed_run, require_failed
-from harness.campaign.controls.shrink_over import Shrunk, shrink
+from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs
 from harness.campaign.run_one import open_bench_for
 from harness.cli.explain import read_record, run_folder
 from harness.cli.in_background import search_shown
@@ -70,7 +70,10 @@ def minimise_run(
     chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
     bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
     with search_shown(settings, watched="") as display:
-        found = shrink(over, bench, failed, max_runs, display)
+        runs = shrinking_runs(over, bench, failed, max_runs, display)
+        # They have a results folder of their own.
+        display.command = settings.invocation.in_results(runs.bench.results.folder).command
+        found = shrink(over, runs)
     again = next_command(settings, record, found, max_runs, options)
     if as_json:
         plain = {name: value for name, value in asdict(found).items() if name != "options"}

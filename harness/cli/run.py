@@ -209,7 +209,7 @@ def _tell(
         print_json({**describe_campaign(ended, verdicts), "answer": answer.model_dump(mode="json")})
     else:
         said = ended.isolation.sentence if ended.isolation else ended.hint
-        print_lines([said] if said else [])
+        print_lines([as_typed(said)] if said else [])
         if ended.done or ended.conclusion:
             print_answer(out, answer)
         else:

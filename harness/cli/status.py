@@ -237,7 +237,7 @@ def _print_following(
         own,
         counts,
         matrix,
-        record_reader(results),
+        record_reader(results, settings.invocation),
         time.time(),
         tags,
         host.kind,

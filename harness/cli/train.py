@@ -176,7 +176,7 @@ def train_command(
             print_folded(err, f"{NOT_CHECKED}; {then}; {workload.program.hangs_when}{walls}")
         if expect_hours is not None or prepared.state.evidence:
             expected = prepared.expectation(expect_hours or USUAL_HOURS)
-            print_folded(err, f"Expect: {expected}")
+            print_folded(err, as_typed(f"Expect: {expected}"))
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
         if not in_background:

@@ -81,7 +81,7 @@ def build_report(
     made_here = [row for row in rows if not row.imported]
     own = judge_now(made_here) if len(made_here) < len(rows) else verdicts
     counted = [row for row in rows if row.can_be_evidence]
-    read = record_reader(results)
+    read = record_reader(results, invocation)
     newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
     hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
     found = failures(verdicts, rows, counts)
@@ -122,8 +122,8 @@ def build_report(
         ),
         answers=Answers(
             use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),
-            notes=what_the_notes_changed(judge_now(rows, pooled=False)),
-            failures=what_fails(verdicts, found, explanations),
+            notes=tuple(map(invocation.in_text, what_the_notes_changed(judge_now(rows, pooled=False)))),
+            failures=tuple(map(invocation.in_text, what_fails(verdicts, found, explanations))),
             criteria=tuple(invocation.in_text(one.sentence) for one in criteria),
             next=known.steps,
         ),

@@ -1,10 +1,11 @@
 """Commands as the user types them on this host, and the options that give another run the work of a run. Pure."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from harness.base.command_words import PROGRAM
+from harness.base.command_words import PROGRAM, with_option
 from harness.evidence.files.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
@@ -27,6 +28,10 @@ class Invocation:
     def command(self, *words: str) -> str:
         """Return a command, quoted for a shell."""
         return shlex.join([self.program, *self.options, *words])
+
+    def in_results(self, folder: Path) -> "Invocation":
+        """Return how commands on the runs in another results folder are typed."""
+        return replace(self, options=with_option(self.options, "--results", str(folder)))
 
     def in_text(self, text: str) -> str:
         """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed."""

@@ -1,6 +1,7 @@
 """Tests of `matrix minimise RUN --over data` with real processes: the stand-in's interpreter crashes on a session."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -108,6 +109,10 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     process.send_signal(signal.SIGKILL)
     process.wait(240)
     made = len(place.records())
+    hint = re.search("`(.* explain .*)` says more", (place.folder / "said.txt").read_text())
+    assert hint
+    explained = subprocess.run(f"{hint[1]} --json", shell=True, capture_output=True, text=True, check=True)
+    assert json.loads(explained.stdout)["diagnosis"] == "crash"
 
     found = place.printed("minimise", run, "--over", "data")
     assert (found["conclusion"], found["others"]) == ("found", 0)

@@ -48,7 +48,19 @@ class Shrunk:
     options: tuple[tuple[str, object], ...] = ()
 
 
-def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: Display) -> Shrunk:
+def shrinking_runs(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: Display) -> ShrinkingRuns:
+    """Return what makes the runs of a search, at most `max_runs`, once the cell of the failed run is ready.
+
+    Raises:
+        UserError: when the cell cannot be made ready, or the data cannot be read.
+    """
+    bench.make_ready(failed.cell, failed.workload, display)
+    own, name = bench_of_search(bench, over, failed)
+    chunks = read_chunks(failed.data) if over == "data" else None
+    return ShrinkingRuns(own, failed, name, chunks, max_runs, display)
+
+
+def shrink(over: Over, runs: ShrinkingRuns) -> Shrunk:
     """Search for the smallest part that still fails; the same question asked again continues where the search stopped.
 
     The records are the memory of the search: its questions follow from the answers, so the runs that it asked for
@@ -58,13 +70,9 @@ def shrink(over: Over, bench: Bench, failed: FailedRun, max_runs: int, display: 
         UserError: when nothing can be left out, another process makes these runs, or a GPU or the host fails.
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
-    bench.make_ready(failed.cell, failed.workload, display)
-    own, name = bench_of_search(bench, over, failed)
-    chunks = read_chunks(failed.data) if over == "data" else None
-    runs = ShrinkingRuns(own, failed, name, chunks, max_runs, display)
     search = {"data": _over_data, "steps": _over_steps, "shape": _over_shape}[over]
-    close_leftovers(own, display)
-    with hold_campaign_lock(own, name):
+    close_leftovers(runs.bench, runs.display)
+    with hold_campaign_lock(runs.bench, runs.name):
         return search(runs)
 
 

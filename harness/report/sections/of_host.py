@@ -47,7 +47,7 @@ class OfHost:
     train_now: Command | None
 
 
-def record_reader(results: Results) -> ReadRecord:
+def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
     """Return a cached reader of records by run id, which returns None for a record that cannot be read.
 
     It adapts each explanation to the device of its run, which earlier versions of the harness did not do. What another
@@ -63,7 +63,9 @@ def record_reader(results: Results) -> ReadRecord:
         if record is None:
             return None
         mine = results.folder_of(run_id).is_mine
-        told: dict[str, Any] = {"explanation": explanation_in_record(record, mine=mine)}
+        why = explanation_in_record(record, mine=mine)
+        typed = why and why.model_copy(update={"remedy": invocation.in_text(why.remedy)})
+        told: dict[str, Any] = {"explanation": typed}
         if not mine:
             record = record.quoted()
             told["intent"] = record.intent.model_copy(update={"commands": {}})

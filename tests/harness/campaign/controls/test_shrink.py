@@ -10,7 +10,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import PlannedRun
 from harness.campaign.controls.shrink import EnoughSteps, FailedRun, Over, failed_run, require_failed, same_failure
-from harness.campaign.controls.shrink_over import Shrunk, shrink, smaller_models
+from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs, smaller_models
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.records import Results
@@ -84,7 +84,7 @@ def failed(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -
 
 def search(bench: Shaped, over: Over, failed: FailedRun, judge: Judge, max_runs: int = 100) -> Shrunk:
     type(bench).judge = staticmethod(judge)
-    return shrink(over, bench, failed, max_runs, Listening())
+    return shrink(over, shrinking_runs(over, bench, failed, max_runs, Listening()))
 
 
 def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) -> None:
