@@ -14,7 +14,7 @@ from harness.diagnosis.scan import ScanResult
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
 from harness.evidence.files.run_files import EvidenceLine, Explanation
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.outcome.diagnoses import ResultDiagnosis
+from harness.evidence.outcome.diagnoses import BREACH, ResultDiagnosis
 
 UNKNOWN = "unknown"
 STOPPED = "stopped"
@@ -62,7 +62,8 @@ class Facts:
     def words(self) -> Iterator[str]:
         """Yield how the run ended, in the words that signatures with `where: exit` match."""
         if self.outcome:
-            yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}"
+            breach = ", by a breach of the contract" * self.outcome.detail.startswith(BREACH)
+            yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}{breach}"
         if self.memory_limit:
             yield "OOMKilled"
         for phase, exit_ in self.exits.items():

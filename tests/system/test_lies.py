@@ -19,6 +19,7 @@ from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.files.run_files import Record
+from harness.evidence.outcome.diagnoses import BREACH
 from harness.evidence.records import Results
 from harness.host.processes.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
@@ -167,7 +168,8 @@ def test_a_result_that_its_run_does_not_account_for_is_wrong(name: str, run_tiny
     tamper, words = FABRICATED[name]
     record = run_tiny(executor=Replaying(original, tamper))
     assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
-    assert record.detail.startswith(words)
+    assert record.detail.startswith(f"{BREACH}{words}")
+    assert "the log is empty" not in record.detail
 
 
 def test_an_interpreter_that_is_gone_is_a_failed_run(run_tiny: RunTiny, environment: Environment) -> None:

@@ -9,7 +9,7 @@ from harness.base.wording import many
 from harness.environments.executors.job import SHELL_SIGNALS
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import OutcomeName
-from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
+from harness.evidence.outcome.diagnoses import BREACH, ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.program_objections import program_in_words, program_objections
 from harness.evidence.outcome.request import Request
@@ -76,7 +76,8 @@ def stands_so_far(request: Request, evidence: Evidence) -> bool:
 
 def _decide(request: Request, evidence: Evidence) -> Outcome:
     if evidence.stopped_by is not None:
-        return Outcome(*ENDED_FROM_OUTSIDE[evidence.stopped_by], evidence.stop_detail)
+        breach = BREACH if evidence.stopped_by == "breach" else ""
+        return Outcome(*ENDED_FROM_OUTSIDE[evidence.stopped_by], f"{breach}{evidence.stop_detail}")
     for phase, exit_ in evidence.exits.items():
         if not exit_.ok and exit_.out_of_memory:
             killed = "the process" if exit_.code == -signal.SIGKILL else "a process it had started"

@@ -53,6 +53,8 @@ StoppedBy = Literal[
     "engine",
     "harness",
 ]
+BREACH = "what it reports cannot be so: "
+"""The beginning of the detail of a run whose progress, or result, contradicts itself or what was seen of the run."""
 ENDED_FROM_OUTSIDE: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from harness.base.files.untrusted_tree import safe_text
 from harness.evidence.choosing import kept_epoch, may_end_early
 from harness.evidence.files.app_files import Result, Training
-from harness.evidence.outcome.diagnoses import Diagnosis
+from harness.evidence.outcome.diagnoses import BREACH, Diagnosis
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.outcome.tolerances import COMPARED_STEPS
@@ -33,7 +33,7 @@ def result_objections(request: Request, evidence: Evidence, result: Result) -> I
     if not all(map(math.isfinite, _numbers(result))):
         yield "not-finite", "a loss, gradient norm or speed is not a finite number"
     if evidence.breaches:
-        yield "wrong-result", "; ".join(evidence.breaches)
+        yield "wrong-result", f"{BREACH}{'; '.join(evidence.breaches)}"
     yield from _model_objections(evidence, result)
     if any(len(set(told.rank_weights_sha256)) != 1 for told in result.trainings):
         yield "wrong-result", "the ranks ended with different weights"

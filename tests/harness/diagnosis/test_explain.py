@@ -16,7 +16,7 @@ from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
-from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, EndDiagnosis, ResultDiagnosis
+from harness.evidence.outcome.diagnoses import BREACH, ENDED_FROM_OUTSIDE, EndDiagnosis, ResultDiagnosis
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 from harness.matrix.programs import Program
@@ -465,3 +465,15 @@ def test_what_another_host_says_of_a_rule_is_quoted(tmp_path: Path, make_record:
     assert evil not in found.remedy
     assert found.cause.endswith(f"{rule.cause}: '{evil}'")
     assert found.link == rule.link
+
+
+def test_reports_that_cannot_be_so_show_nothing_of_memory_or_device(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    record = make_record("r1", "failed", "wrong-result", f"{BREACH}rank 0: 9 of 8 steps").model_copy(
+        update={"exit": {}}
+    )
+    RunFolder(tmp_path).record.touch()
+    found = explain_record(RunFolder(tmp_path), record)
+    assert found.cause.endswith(f": {record.detail}")
+    assert not re.search("memory|device|host", found.remedy)

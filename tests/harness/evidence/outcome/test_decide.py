@@ -11,7 +11,14 @@ from harness.evidence.app_reports.memory import MemoryUse
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.kept_states import drawn_steps
 from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
-from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, EndDiagnosis, ResultDiagnosis, StoppedBy
+from harness.evidence.outcome.diagnoses import (
+    BREACH,
+    ENDED_FROM_OUTSIDE,
+    Diagnosis,
+    EndDiagnosis,
+    ResultDiagnosis,
+    StoppedBy,
+)
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.outcome.request import Request
 from harness.run import products
@@ -36,9 +43,9 @@ def test_a_breach_of_the_contract_is_a_wrong_result_whether_it_ended_the_run_or_
 ) -> None:
     found = decide(request_, replace(evidence, breaches=("rank 0: a", "the result is of another run")))
     assert (found.name, found.diagnosis) == ("failed", "wrong-result")
-    assert found.detail == "rank 0: a; the result is of another run"
+    assert found.detail == f"{BREACH}rank 0: a; the result is of another run"
     stopped = decide(request_, replace(evidence, result=None, stopped_by="breach", stop_detail="rank 0: a"))
-    assert (stopped.name, stopped.diagnosis, stopped.detail) == ("failed", "wrong-result", "rank 0: a")
+    assert (stopped.name, stopped.diagnosis, stopped.detail) == ("failed", "wrong-result", f"{BREACH}rank 0: a")
 
 
 def test_what_completes_with_an_old_contract_says_so(request_: Request, evidence: Evidence) -> None:
