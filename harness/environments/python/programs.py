@@ -1,5 +1,6 @@
 """Copies the source of the user's own programs, so that a run can read it while the user goes on editing."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.storage import create, file_hash, json_hash
-from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree
+from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
 from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 
@@ -55,6 +56,11 @@ def take_program(program: Program, where: str) -> Program:
                 raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
     except (OSError, UnicodeDecodeError) as error:
         name = getattr(error, "filename", None) or source
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise UserError(
+                f"{where}: {source}: its folders are nested too deeply to be copied, at {safe_text(name)}; remove or "
+                f"shorten them, or move them elsewhere and name them under `data:`"
+            ) from None
         raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     taken = ProgramCopy(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
     return program.model_copy(update={"taken": taken})

@@ -183,3 +183,18 @@ def test_a_lock_is_left_without_what_the_stack_has_and_what_only_that_needs() ->
 def test_a_pattern_that_may_take_for_ever_is_refused(source: Path, progress: str) -> None:
     with pytest.raises(UserError, match=r"--app: progress: .* looks around"):
         take(source, progress=progress)
+
+
+def test_a_source_that_is_nested_too_deeply_is_refused_in_a_short_line(source: Path) -> None:
+    folder = os.open(source, os.O_RDONLY)
+    try:
+        for _ in range(30):
+            os.mkdir("d" * 200, dir_fd=folder)
+            inner = os.open("d" * 200, os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+    finally:
+        os.close(folder)
+    with pytest.raises(UserError, match="its folders are nested too deeply to be copied, at /") as refused:
+        take(source)
+    assert len(str(refused.value)) < 500
