@@ -5,9 +5,12 @@ Importing this module imports neither torch nor polars; the commands import them
 
 import atexit
 import faulthandler
+import json
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -47,6 +50,17 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(COMMANDS[name]), f"{name.replace('-', '_')}_command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed; click's usage error, with the nearest one, if there is none."""
+        name = args[0].replace("_", "-")
+        if name not in COMMANDS and name[:1] != "-":
+            near = get_close_matches(name, COMMANDS, n=1)
+            hint = f" (did you mean `vpoc {near[0]}`?)" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}
@@ -97,10 +111,13 @@ def cli() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in words):
+            raise UserError("an argument is empty, perhaps from an unset variable; leave it out, or give it a value")
         code = cli.main(args=arguments, prog_name="vpoc", standalone_mode=False)
     except UserError as error:
-        click.echo(f"vpoc: {printable(error)}", err=True)
+        _print_error("user-error", printable(error), words)
         return error.exit_code
     except Interrupted as interruption:
         click.echo(f"vpoc: interrupted by {interruption}", err=True)
@@ -109,9 +126,35 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("vpoc: interrupted", err=True)
         return 130
     except click.ClickException as error:
-        error.show()
+        if words:
+            _print_error("usage", printable(_usage_line(error)), words)
+        else:
+            error.show()
         return error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _usage_line(error: click.ClickException) -> str:
+    """Return what is wrong with a command line, and which command shows how to type it."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    said = error.format_message().rstrip(".")
+    for kind, plain in (("integer", "whole number"), ("float", "number")):
+        said = re.sub(rf" is not a valid {kind}( range)?$", f" is not a {plain}", said)
+    if isinstance(error, click.NoSuchOption):
+        # Compare without the dashes, which make short names look alike.
+        near = get_close_matches(error.option_name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
+        hint = f" (did you mean --{near[0]}?)" if near else ""
+        said = f"No such option {error.option_name!r}{hint}"
+    return f"{said}; see `{context.command_path if context else 'vpoc'} --help`"
+
+
+def _print_error(code: str, text: str, words: Sequence[str]) -> None:
+    """Print an error as one line, and with --json also as an object whose remedy is what follows the last semicolon."""
+    if "--json" in words:
+        message, semicolon, remedy = text.rpartition("; ")
+        told = {"code": code, "message": message or text, "remedy": remedy if semicolon else None}
+        click.echo(json.dumps({"schema": 2, "error": told}, indent=2))
+    click.echo(f"vpoc: {text}", err=True)
 
 
 def main() -> None:

@@ -86,7 +86,6 @@ def test_options_that_were_renamed_keep_their_old_names_unshown(capsys, argument
 
 def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert vpoc(capsys, "lunch")[0] == 2
     code, _, err = vpoc(capsys, "train", "--data", merged, "--output", "x", "--hidden-layers", "32,x")
     assert code == 2
     assert "such as 32,16" in err
@@ -99,6 +98,35 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
         code, _, err = vpoc(capsys, command, "--data", merged, "--output", f"x-{command}", "--as-of", "open")
         assert code == 2
         assert err == "vpoc: --as-of open is for --rows session: a bar row is always as of the bar's end\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "remedy"),
+    [
+        (["mrege"], "usage", "No such command 'mrege' (did you mean `vpoc merge`?)", "see `vpoc --help`"),
+        (["lunch"], "usage", "No such command 'lunch'", "see `vpoc --help`"),
+        (["train", "--epoch", "1"], "usage", "No such option '--epoch' (did you mean --epochs?)", "vpoc train --help"),
+        (["check"], "usage", "Missing argument 'FILE'", "see `vpoc check --help`"),
+        (
+            ["check", "x", "--lookback", "y"],
+            "usage",
+            "Invalid value for '--lookback': 'y' is not a whole number",
+            "see",
+        ),
+        (["check", ""], "user-error", "an argument is empty, perhaps from an unset variable", "leave it out"),
+        (["check", "none.csv"], "user-error", "none.csv: no such file or folder", "check the path"),
+    ],
+)
+def test_an_error_is_one_line_and_with_json_also_an_object(capsys, arguments, code, message, remedy):
+    line = vpoc(capsys, *arguments)
+    assert line[:2] == (2, "")
+    assert line[2].startswith(f"vpoc: {message}; ")
+    assert line[2].count("\n") == 1
+    _, out, err = vpoc(capsys, *arguments, "--json")
+    told = json.loads(out)
+    assert (told["schema"], told["error"]["code"], told["error"]["message"]) == (2, code, message)
+    assert remedy in told["error"]["remedy"]
+    assert err == line[2]
 
 
 def test_what_a_message_quotes_is_no_command_to_a_terminal_and_of_bounded_length(capsys, merged, tmp_path):
@@ -412,7 +440,6 @@ def test_a_model_for_other_bars_is_refused(capsys, merged, tmp_path):
         ["--batch-size", 2**31],
         ["--epochs", 2**31],
         ["--hidden-layers", "9" * 5000],
-        ["--hidden-layers", ""],
         ["--checkpoint-every", "inf"],
         ["--checkpoint-every", "nan"],
     ],

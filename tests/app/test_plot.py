@@ -425,7 +425,7 @@ def test_dates_that_are_not_there_are_one_line(capsys, merged, tmp_path, options
 def test_usage_errors(capsys, merged, tmp_path, options):
     code, _, err = vpoc(capsys, "--data", merged, "--output", tmp_path / "p.png", *options)
     assert code == 2
-    assert "Usage: vpoc plot" in err
+    assert "see `vpoc plot --help`" in err
     assert list(tmp_path.iterdir()) == []
 
 
