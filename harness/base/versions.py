@@ -9,8 +9,8 @@ from pydantic import BeforeValidator
 def _specifier(text: object) -> SpecifierSet:
     try:
         return SpecifierSet(str(text))
-    except InvalidSpecifier as error:
-        raise ValueError(str(error)) from None
+    except InvalidSpecifier:
+        raise ValueError(f"{text!r} is not a range of versions such as <2.12") from None
 
 
 Specifier = Annotated[SpecifierSet, BeforeValidator(_specifier)]

@@ -10,6 +10,7 @@ import click
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
+from harness.base.files.json_files import in_plain_words
 from harness.cli.goal import Duration
 from harness.cli.shared import Settings
 from harness.environments.python.programs import take_program
@@ -131,8 +132,9 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
         return Workload.model_validate({**of_workload, "program": values, "time_limit": seconds})
     except ValidationError as error:
         first = error.errors()[0]
-        what = ".".join(map(str, first["loc"][1:])) or "program"
-        raise UserError(f"--app: {what}: {first['msg'].removeprefix('Value error, ')}") from None
+        names = [str(step) for step in first["loc"] if step != "program"] or ["program"]
+        option = f"--{names.pop(0)}".replace("_", "-") if options.get(names[0]) else "--app"
+        raise UserError(": ".join(filter(None, [option, ".".join(names), in_plain_words(first)]))) from None
 
 
 def with_program_copy(workload: Workload) -> Workload:

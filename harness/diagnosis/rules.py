@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.base.errors import UserError
+from harness.base.files.json_files import in_plain_words
 from harness.base.files.yaml_lines import Document, read_yaml
 from harness.base.versions import Specifier
 from harness.diagnosis.allocations import Allocation
@@ -303,5 +304,4 @@ def _within(have: str | None, wanted: SpecifierSet) -> bool:
 def _messages(file: Path, document: Document, error: ValidationError) -> Iterator[str]:
     for details in error.errors():
         where = [step for step in details["loc"] if not (isinstance(step, str) and "[" in step)]
-        what = "unknown key" if details["type"] == "extra_forbidden" else details["msg"].removeprefix("Value error, ")
-        yield f"{file}:{document.line(where)}: {'.'.join(map(str, where))}: {what}"
+        yield f"{file}:{document.line(where)}: {'.'.join(map(str, where))}: {in_plain_words(details)}"

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
+from harness.base.files.json_files import in_plain_words
 from harness.base.files.yaml_lines import read_yaml
 from harness.base.schema1 import upgraded_values
 from harness.base.wording import some_of
@@ -170,7 +171,7 @@ def _explain(details: Any) -> Problem:
     if details["type"] == "literal_error":
         expected = details["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         return Problem(where, f"{details['input']!r} is not known; {nearest(details['input'], expected)}")
-    return Problem(where, details["msg"].removeprefix("Value error, "))
+    return Problem(where, in_plain_words(details))
 
 
 def _model_at(where: Path_) -> type[BaseModel]:

@@ -7,6 +7,7 @@ import click
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
+from harness.base.files.json_files import in_plain_words
 from harness.matrix.workload_options import OWN_DATA, REPEATED, TRAIN_OPTIONS
 from harness.matrix.workloads import SyntheticData, Workload
 
@@ -100,8 +101,8 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
     try:
         return Workload.model_validate({**usual, **about, **chosen})
     except ValidationError as error:
-        first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        first = error.errors(include_input=False)[0]
+        said = in_plain_words(first)
         if not first["loc"]:
             raise UserError(f"{said}; see `matrix train --help`") from None
         name = str(first["loc"][0])

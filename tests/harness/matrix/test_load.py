@@ -79,7 +79,11 @@ REFUSED = {
         "b:",
         ["its executors follow from it: process; leave"],
     ),
-    "a version that is a number": (STACKS + "b: {accelerator: cpu, torch: 2.13}", "b:", ["string"]),
+    "a version that is a number": (
+        STACKS + "b: {accelerator: cpu, torch: 2.13}",
+        "b:",
+        ["should be a text in quotes, not 2.13"],
+    ),
     "an unknown section": ("preset:\n  plain: {}", "preset:", ["unknown key", "did you mean presets?"]),
     "a visibility variable": (
         "presets:\n  plain: {description: p}\n  two: {description: t, variables: {HIP_VISIBLE_DEVICES: '0'}}",
@@ -107,7 +111,7 @@ REFUSED = {
         ["A and its value have 131072 bytes or more"],
     ),
     **{
-        f"{what} beyond what can be counted": (text, line, ["less than or equal to"])
+        f"{what} beyond what can be counted": (text, line, ["or less, not "])
         for what, text, line in (
             ("epochs", WORKLOAD.replace("epochs: 1,", f"epochs: {10**26},") + "}", "quick:"),
             ("sessions", WORKLOAD.replace("sessions: 30", "sessions: 11001") + "}", "quick:"),

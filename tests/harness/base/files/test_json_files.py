@@ -1,10 +1,11 @@
 import json
 import tracemalloc
+from typing import Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from harness.base.files.json_files import MOST_TOLD, first_problem, headline
+from harness.base.files.json_files import MOST_TOLD, first_problem, headline, in_plain_words
 from harness.evidence.files.app_files import Result
 
 
@@ -15,7 +16,44 @@ def errors_of(content: bytes) -> ValidationError:
 
 
 def test_what_is_wrong_first_is_reported() -> None:
-    assert first_problem(errors_of(b"{}")) == "epochs_requested: Field required"
+    assert first_problem(errors_of(b"{}")) == "epochs_requested: is missing"
+
+
+class Values(BaseModel):
+    count: int = Field(1, ge=1, lt=9)
+    share: float = Field(1, gt=0, le=1, allow_inf_nan=False)
+    flag: bool = True
+    reason: str = Field("", min_length=3)
+    entries: tuple[int, ...] = Field((), min_length=1)
+    limits: dict[str, int] = {}
+    side: Literal["open", "close"] = "open"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("count", "zero", "should be a whole number, not 'zero'"),
+        ("count", 1.5, "should be a whole number, not 1.5"),
+        ("count", None, "should be a whole number, not nothing"),
+        ("count", 0, "should be 1 or more, not 0"),
+        ("count", 9, "should be less than 9, not 9"),
+        ("share", "half", "should be a number, not 'half'"),
+        ("share", float("nan"), "should be a finite number, not nan"),
+        ("share", 0, "should be more than 0.0, not 0"),
+        ("share", 2, "should be 1.0 or less, not 2"),
+        ("flag", "perhaps", "should be true or false, not 'perhaps'"),
+        ("reason", True, "should be a text in quotes, not true"),
+        ("reason", "so", "should have 3 characters or more, not 'so'"),
+        ("entries", 3, "should be a list, not 3"),
+        ("entries", [], "should have 1 entries or more"),
+        ("limits", "x" * 99, "should be a mapping (key: value)"),
+        ("side", "both", "should be 'open' or 'close', not 'both'"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(key: str, value: object, told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Values.model_validate({key: value})
+    assert in_plain_words(caught.value.errors()[0]) == told
 
 
 def test_of_very_many_errors_their_number_is_reported() -> None:
