@@ -50,7 +50,7 @@ class Values(BaseModel):
         ("side", "both", "should be 'open' or 'close', not 'both'"),
     ],
 )
-def test_a_wrong_value_is_told_in_plain_words(key: str, value: object, told: str) -> None:
+def test_a_wrong_value_is_reported_in_plain_words(key: str, value: object, told: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Values.model_validate({key: value})
     assert in_plain_words(caught.value.errors()[0]) == told
