@@ -153,7 +153,8 @@ def as_typed(text: str, written: str = "(?<=`)matrix") -> str:
     settings = context.find_object(Settings) if context else None
     # Without global options, as at every start, nothing more needs to be imported.
     program = settings.invocation.command() if settings and settings.given else shlex.quote(_program())
-    return re.sub(rf"{written}(?=\s)", lambda _: program, text)
+    # A stored command may already be as it was typed.
+    return re.sub(rf"(?!{re.escape(program)}\s){written}(?=\s)", lambda _: program, text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:

@@ -205,16 +205,32 @@ def train_command(
         echo(with_make(_sentence(ended, output, own=workload.program is not None)))
         if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
             _print_following(settings, cell_of_cpu, workload, ended, data, output)
-    _write_report(settings)
+    _write_report(settings, host.machine, ended, own=workload.program is not None)
     sys.exit(0 if ended.model else 1)
 
 
-def _write_report(settings: Settings) -> None:
+def _write_report(settings: Settings, machine: str, ended: TrainingResult, *, own: bool) -> None:
     try:
+        if own:
+            _remember(settings, machine, ended)
         report_on(settings).write(settings.results)
     except (UserError, OSError) as error:
         # The outcome of the training stands even if the report cannot be written.
         warn([f"the report could not be updated after this training: {error}"])
+
+
+def _remember(settings: Settings, machine: str, ended: TrainingResult) -> None:
+    """Remember how the program ended, so that the next command is about it and not about our app."""
+    # Imported here because it is needed only after a program of the user's own.
+    from harness.campaign.answered import LastAnswer, last_answer, remember_answer  # noqa: PLC0415
+    from harness.evidence.index import Index  # noqa: PLC0415
+    from harness.report.sections.of_program import answer_of_program  # noqa: PLC0415
+
+    made = {attempt["run"] for attempt in ended.attempts}
+    if rows := [row for row in Index(settings.results).rows() if row.run_id in made]:
+        named = last_answer(settings.results, machine).named
+        answer = LastAnswer(named, *answer_of_program(rows, settings.invocation), of_program=True)
+        remember_answer(settings.results, machine, answer)
 
 
 def _print_following(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -194,6 +195,8 @@ open("made.txt", "w").write("x")
     assert "next: once more, from the beginning" in said
     assert [record.outcome for record in trainer.records] == ["failed", "completed"]
     assert made(trainer) == ["attempts.jsonl", "begun", "made.txt"]
+    status = subprocess.run([*trainer.words, "status"], capture_output=True, text=True, check=True).stdout
+    assert f"\nNext: {shlex.join(trainer.words)} explain {trainer.records[0].intent.run_id}\n" in status
 
 
 @pytest.mark.long

@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import UserError
+from harness.cli import shared
 from harness.cli.images import whose_and_used
-from harness.cli.shared import TYPED, executor_option, known, typed_words
+from harness.cli.shared import TYPED, Settings, as_typed, executor_option, known, typed_words
 from harness.matrix.cells import Matrix
 
 
@@ -22,6 +25,17 @@ def test_of_plain_names_the_nearest_is_suggested() -> None:
     with pytest.raises(UserError, match=r"did you mean cpu-plain\?"):
         known("cpuu", ["cpu-plain", "cpu-notes-stable", "rocm6.3-plain"], "cell")
     assert known("quick", ["quick"], "workload") == "quick"
+
+
+def test_a_command_that_is_already_as_it_was_typed_gets_no_options_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of an unfinished training, where `matrix` is found on the PATH."""
+    monkeypatch.setattr(shared, "_program", lambda: "matrix")
+    settings = Settings(Path("matrix.yaml"), tmp_path, None, given=("--results", "elsewhere"))
+    with click.Context(click.Command("status"), obj=settings):
+        text = as_typed("`matrix train` and `matrix --results elsewhere train`")
+    assert text == "`matrix --results elsewhere train` and `matrix --results elsewhere train`"
 
 
 @pytest.mark.parametrize("typed", ["rocm6.3", "6.3"])
