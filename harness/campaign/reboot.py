@@ -82,7 +82,12 @@ def reboot_and_resume(
     text = unit(name, command, folder, {**passed_on(), "MATRIX_EXECUTOR": executor})
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     file = Path(config) / "systemd/user" / name
-    write_durably(file, text.encode())
+    # For this user alone, because the addresses of proxies and indexes may have passwords in them.
+    before = os.umask(0o077)
+    try:
+        write_durably(file, text.encode())
+    finally:
+        os.umask(before)
     try:
         _must("systemctl", "--user", "daemon-reload")
         _must("systemctl", "--user", "enable", name)

@@ -3,15 +3,21 @@
 import os
 import subprocess
 
+from harness.base.certificates import NAMED
+
 ANSWER_SECONDS = 30
-# Variables of the caller that a unit gets, besides our own.
-PASSED_ON = ("PATH", "DOCKER_HOST", "HOME", "USER", "UV_FIND_LINKS", "PIP_FIND_LINKS", "XDG_STATE_HOME")
-OWN_PREFIX = "MATRIX_"
+# Variables of the caller that a unit gets: our own, and what leads to Docker, indexes and through proxies.
+PASSED_ON = ("PATH", "HOME", "USER", "XDG_STATE_HOME", "SSL_CERT_DIR", *NAMED)
+PREFIXES = ("MATRIX_", "DOCKER_", "UV_", "PIP_")
 
 
 def passed_on() -> dict[str, str]:
     """Return the variables of the caller that a unit gets."""
-    return {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith(OWN_PREFIX)}
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key in PASSED_ON or key.startswith(PREFIXES) or key.lower().endswith("_proxy")
+    }
 
 
 def lingers() -> bool:

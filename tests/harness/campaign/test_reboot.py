@@ -1,5 +1,6 @@
 import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -107,13 +108,15 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
 def test_the_command_finds_after_the_boot_what_the_caller_had_elsewhere(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = {"UV_FIND_LINKS": "/srv/uv", "PIP_FIND_LINKS": "/srv/pip", "XDG_STATE_HOME": "/srv/state"}
+    places = {"UV_FIND_LINKS": "/srv/uv", "PIP_INDEX_URL": "https://me:pass%40@index", "XDG_STATE_HOME": "/srv/state"}
+    places |= {"https_proxy": "http://me:pass@proxy:3128", "NO_PROXY": "localhost", "SSL_CERT_FILE": "/srv/ca.pem"}
     for name, place in {**places, "OTHER": "x"}.items():
         monkeypatch.setenv(name, place)
     reboot(Results(tmp_path / "results"))
     (file,) = config.iterdir()
     lines = file.read_text().splitlines()
-    assert [name for name, place in places.items() if f'Environment="{name}={place}"' not in lines] == []
+    assert [one for one in places.items() if 'Environment="{}={}"'.format(*one).replace("%", "%%") not in lines] == []
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, "there are passwords in it"
     assert 'Environment="OTHER=x"' not in lines
 
 
