@@ -97,6 +97,8 @@ def remedy_for(error: OSError) -> str:
         return "free space or choose another folder"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file has the name of this folder; choose another folder"
+    if isinstance(error, AnotherUsersError):
+        return "if you want to write there, give that folder and not the link"
     if error.errno == errno.EPERM:
         return "if `lsattr -d` shows i or a, undo it with `chattr -ia`; or choose a folder that you may write to"
     if error.errno in (errno.EACCES, errno.EROFS):
@@ -192,7 +194,7 @@ def make_folder_durably(folder: Path) -> None:
     A link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
     """
     if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), ROOT):
-        raise AnotherUsersError(errno.EACCES, "is a link of another user's", str(folder))
+        raise AnotherUsersError(errno.ELOOP, f"is a link of another user's, to {os.path.realpath(folder)}", str(folder))
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)
