@@ -126,11 +126,15 @@ class Results:
 
         Raises:
             UserError: when the record cannot be written.
+            pydantic.ValidationError: when nobody could read it: its result is within the bounds of a file alone, and
+                the record has more values.
         """
         reached("record-begins")
+        content = record.model_dump_json(indent=2, by_alias=True)
+        Record.parse(content)
         folder = self.folder_of(record.intent.run_id)
         folder.restore(record.intent)
-        folder.write(RunFolder.RECORD, record)
+        folder.write(RunFolder.RECORD, f"{content}\n")
         reached("record-written")
         self._open_to_others(folder)
 

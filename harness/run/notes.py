@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from harness.base.errors import UserError
+from harness.base.files.json_files import first_problem
 
 
 class Notes(list[str]):
@@ -38,4 +41,5 @@ class Unreadable(list[str]):
 
 def cannot_be_read(error: Exception) -> str:
     """Return the words for an error of reading what an app left."""
-    return f"what it left cannot be read: {type(error).__name__}: {error}"
+    why = first_problem(error) if isinstance(error, ValidationError) else error
+    return f"what it left cannot be read: {type(error).__name__}: {why}"

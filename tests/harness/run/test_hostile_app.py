@@ -259,6 +259,22 @@ def test_an_integer_of_400_digits_is_no_number(attack: Attack, result_values: di
     assert "throughput.samples_per_second: a number is too large" in record.detail
 
 
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"epoch_losses": [{"epoch": 1, "train": 1, "validation": None}] * 16_000}, "it holds more than 65,536 values"),
+        ({"world_size": "1" * 60}, "result.world_size: a number is too large"),
+    ],
+)
+def test_a_result_that_no_record_can_hold_fails_the_run(
+    values: dict[str, Any], why: str, attack: Attack, result_values: dict[str, Any]
+) -> None:
+    """The record could not be read again, so the run counted nowhere, and its campaign ended there."""
+    record = attack(f"(work / 'result.json').write_text({json.dumps({**result_values, **values})!r})")
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert record.detail == f"what it left cannot be read: ValidationError: {why}"
+
+
 def test_progress_of_ranks_that_there_are_not_fails_the_run(attack: Attack) -> None:
     record = attack("for rank in range(4): (work / f'progress-{rank}.jsonl').write_text(chr(10) * 1000)")
     assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
