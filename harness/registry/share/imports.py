@@ -1,11 +1,11 @@
 """`matrix import`: adds the runs that another results folder exported. Existing runs are not changed."""
 
+import errno
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.json_files import Versioned, headline
 from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
+    AnotherUsersError,
     file_hash,
     group_writable_umask,
     locked,
@@ -25,11 +26,12 @@ from harness.base.files.storage import (
     unfinished,
     write_durably,
 )
+from harness.base.files.tree_removal import empty, opened_folder
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.evidence.gpus.health_log import health_file, read_steps
 from harness.evidence.index import Index
-from harness.evidence.records import Results
+from harness.evidence.records import CLOSED, Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
 from harness.registry.share.archive import HEALTH, RUNS, unpack
@@ -91,13 +93,33 @@ def import_records(
         why = "is not a file; give one that `matrix export` wrote" if file.exists() else "no such file"
         raise NoSuchFileError(f"{file}: {why}")
     make_folder_durably(results.runs)
-    with locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS), group_writable_umask(results.folder):
-        place = unfinished(results.folder / "import")
-        try:
-            place.mkdir()
-            return _take_in(results, file, place, show(unpack(file, place)), host)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+    with (
+        locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS),
+        group_writable_umask(results.folder),
+        _private_folder(unfinished(results.folder / "import")) as place,
+    ):
+        return _take_in(results, file, place, show(unpack(file, place)), host)
+
+
+@contextmanager
+def _private_folder(place: Path) -> Iterator[Path]:
+    """Make a folder that only this user may enter; yield a path to it that holds wherever it is moved.
+
+    Other users of a shared results folder may put a link, or a folder of theirs, in its place.
+    """
+    place.mkdir(mode=CLOSED)
+    try:
+        with opened_folder(place) as opened:
+            if os.fstat(opened).st_uid != os.geteuid():
+                raise AnotherUsersError(errno.EPERM, "is another user's", str(place))
+            try:
+                yield Path(f"/proc/self/fd/{opened}")
+            finally:
+                with suppress(OSError):
+                    empty(opened)
+    finally:
+        with suppress(OSError):
+            place.rmdir()
 
 
 def _take_in(

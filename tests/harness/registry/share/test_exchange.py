@@ -9,7 +9,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -421,6 +421,33 @@ def test_an_import_that_somebody_keeps_others_from_is_abandoned(
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another process has locked it"):
             import_records(there, tmp_path / "a.tar.gz", host)
+
+
+def test_an_import_whose_folder_another_user_replaces_meanwhile_writes_nowhere_else(
+    here: Results, there: Results, host: HostFacts, other_host: HostFacts, keep_run: KeepRun, tmp_path: Path
+) -> None:
+    keep_run(here, "r1", host=host)
+    file = tmp_path / "records.tar.gz"
+    export_records(here, file, host)
+    elsewhere = tmp_path / "of-the-victim"
+    elsewhere.mkdir()
+    closed = []
+
+    def replaced(unpacked: imports.Unpacked) -> Iterator[tuple[str, str]]:
+        for name, content in unpacked:
+            (place,) = there.folder.glob(".import.*.tmp")
+            closed.append(place.stat().st_mode & 0o077 == 0)
+            shutil.copytree(place, elsewhere, dirs_exist_ok=True)
+            (elsewhere / "runs" / name / RunFolder.IMPORTED).symlink_to(tmp_path / "overwritten")
+            place.rename(tmp_path / "moved")
+            place.symlink_to(elsewhere)
+            yield name, content
+
+    done = import_records(there, file, other_host, replaced)
+    assert closed == [True]
+    assert not (tmp_path / "overwritten").exists()
+    assert sorted(contents(there)) == sorted(done.runs)
+    assert not any((tmp_path / "moved").iterdir())
 
 
 class Killed(BaseException):
