@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from docker.errors import APIError, NotFound
 from requests.exceptions import Timeout
 
+from harness.base.files.storage import open_regular
 from harness.environments.executors.bounded_log import MAY_LACK_SOME, SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES
 from harness.environments.executors.job import EngineSilent, Exit, JobLost
@@ -50,9 +51,9 @@ class ContainerHandle:
         self._exit: Exit | None = None
         self._asked = -math.inf
         self.inspected: Mapping[str, Any] | None = None
-        log.touch()
         self._log = log
-        self._begins = log.stat().st_size
+        with open_regular(log, adding=True) as file:
+            self._begins = file.tell()
         self._bounded = BoundedLog(log, self._begins)
         self._output: Any = None
         self._copied_bytes = 0
@@ -200,7 +201,8 @@ class ContainerHandle:
 
     def _copy_output(self, already: int) -> None:
         trimmed = 0
-        with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError, struct.error), self._log.open("ab", 0) as file:
+        failures = (*ENGINE_ERRORS, OSError, ValueError, struct.error)
+        with contextlib.suppress(*failures), open_regular(self._log, adding=True) as file:
             only_new = {"tail": 0} if self._missed else {}
             self._output = self._api.logs(self._id, stream=True, follow=True, **only_new)
             for said in self._output:
@@ -209,6 +211,7 @@ class ContainerHandle:
                 chunk = said if self._missed else said[already:]
                 already = max(0, already - len(said))
                 file.write(chunk)
+                file.flush()
                 self._copied_bytes += len(chunk)
                 if self._copied_bytes - trimmed >= SLACK_BYTES:
                     self._bounded.trim()
@@ -229,7 +232,7 @@ class ContainerHandle:
             self._broke_off |= self._copied and self._copied_bytes > followed
         self._bring_to_its_bounds()
         if self._broke_off:
-            with contextlib.suppress(OSError), self._log.open("ab") as file:
+            with contextlib.suppress(OSError), open_regular(self._log, adding=True) as file:
                 file.write(f"\n{MAY_LACK_SOME}\n".encode())
 
     def _bring_to_its_bounds(self) -> None:

@@ -104,7 +104,7 @@ class ProcessExecutor:
         """
         process = None
         try:
-            with job.log.open("ab") as log:
+            with open_regular(job.log, adding=True) as log:
                 bounded = BoundedLog(job.log, log.tell())
                 track(run_mark(job.folder))
                 process = subprocess.Popen(

@@ -66,7 +66,7 @@ def parts_of(scope: str) -> ScopeParts:
     """Return the parts of a scope."""
     strategies = "|".join(map(re.escape, get_args(Strategy)))
     device, simulated = scope.removeprefix(SIMULATED), is_simulated_scope(scope)
-    several = re.fullmatch(rf"(.+)-({strategies})-(\d+)", device)
+    several = re.fullmatch(rf"(.+)-({strategies})-([0-9]{{1,6}})", device)
     if several is None:
         return ScopeParts(device, 1, "single", simulated)
     return ScopeParts(several[1], int(several[3]), several[2], simulated)

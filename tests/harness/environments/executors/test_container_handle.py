@@ -1,5 +1,6 @@
 """Tests of a container whose engine goes away or whose disk is full, on a stand-in for the engine."""
 
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,13 @@ NOTE = f"\n{MAY_LACK_SOME}\n".encode()
 )
 def test_only_what_the_engine_itself_cannot_kill_is_unkillable(error: Exception, ended: bool, tmp_path: Path) -> None:
     assert ContainerHandle(engine_of(Api(RUNNING, error)), "c", tmp_path / "log").stop(1) is ended
+
+
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        ContainerHandle(engine_of(Api(RUNNING)), "c", tmp_path / "log")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stopped(
@@ -252,11 +260,16 @@ class TestAnEngineThatIsAway:
 def test_on_a_full_disk_a_container_is_removed_all_the_same(
     ask: Callable[[ContainerHandle], object], tmp_path: Path
 ) -> None:
-    api, log = Api(ENDED), tmp_path / "log"
-    log.symlink_to("/dev/full")
-    handle = ContainerHandle(engine_of(api), "c", log)
-    assert ask(handle)
-    assert handle.poll() == Exit(3)
+    api = Api(ENDED)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file can grow.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
+        assert ask(handle)
+        assert handle.poll() == Exit(3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert api.removed == ["c"]
 
 

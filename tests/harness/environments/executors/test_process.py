@@ -75,6 +75,14 @@ def test_output_goes_to_the_log_and_the_status_comes_back(
     assert sorted((tmp_path / run_id / "log.txt").read_text().split()) == ["err", "out"]
 
 
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    begun = job(tmp_path, run_id, "print('out')")
+    begun.log.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        executor.start(begun)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
 def test_a_crash_is_reported_by_its_signal(
     number: signal.Signals, tmp_path: Path, run_id: str, executor: ProcessExecutor

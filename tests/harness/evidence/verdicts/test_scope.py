@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from harness.evidence.files.run_files import Intent
-from harness.evidence.verdicts.scope import scope_of
+from harness.evidence.verdicts.scope import ScopeParts, parts_of, scope_of
 from harness.host.facts import HostFacts
 
 Make = Callable[..., Intent]
@@ -27,3 +27,8 @@ def test_a_device_that_is_not_used_is_no_part_of_it(make_intent: Make, dual_host
     mixed = dual_host.model_copy(update={"gpus": (dual_host.gpus[0], other)})
     assert scope_of(make_intent(host=mixed, device="cuda", gpus=(0,))) == "gfx1100"
     assert scope_of(make_intent(host=mixed, device="cuda", gpus=(0, 1))) == "gfx1036-gfx1100"
+
+
+def test_a_count_of_more_digits_than_any_is_no_count() -> None:
+    # The scope of an imported run is whatever its options say.
+    assert parts_of("cpu-ddp-" + "9" * 5000) == ScopeParts("cpu-ddp-" + "9" * 5000, 1, "single", simulated=False)
