@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import from_json
+
 KEYS = {
     "drill": "injected_fault",
     "standstill": "longest_stall",
@@ -24,8 +26,8 @@ def upgraded(content: bytes) -> bytes:
     if not _SCHEMA_1.search(content):
         return content
     try:
-        return json.dumps(upgraded_values(json.loads(content))).encode()
-    except (ValueError, RecursionError):
+        return json.dumps(upgraded_values(from_json(content))).encode()
+    except ValueError:
         return content
 
 

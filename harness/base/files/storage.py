@@ -47,7 +47,7 @@ def write_durably(file: Path, content: bytes) -> None:
     Raises:
         UserError: when the folder cannot be written to or the disk is full; nothing is left behind.
     """
-    _write_durably(file, [content])
+    write_pieces_durably(file, [content])
 
 
 def copy_durably(source: Path, file: Path) -> None:
@@ -58,10 +58,15 @@ def copy_durably(source: Path, file: Path) -> None:
         UserError: as `write_durably`.
     """
     with source.open("rb") as stream:
-        _write_durably(file, iter(lambda: stream.read(PIECE_BYTES), b""))
+        write_pieces_durably(file, iter(lambda: stream.read(PIECE_BYTES), b""))
 
 
-def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
+def write_pieces_durably(file: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file from pieces of its content, as durably as `write_durably` does.
+
+    Raises:
+        UserError: as `write_durably`.
+    """
     temporary = unfinished(file)
     try:
         make_folder_durably(file.parent)

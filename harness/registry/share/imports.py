@@ -8,12 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.json_files import Versioned, headline
+from harness.base.files.json_lines import LARGEST_LINE
 from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
     AnotherUsersError,
@@ -24,7 +26,7 @@ from harness.base.files.storage import (
     read_regular,
     sync_folder,
     unfinished,
-    write_durably,
+    write_pieces_durably,
 )
 from harness.base.files.tree_removal import empty, opened_folder
 from harness.evidence.files.run_files import HealthStep, Intent, Record
@@ -237,7 +239,7 @@ def _content_here(results: Results, run_id: str) -> str | None:
 def _steps(health: Path, file: Path, machines: Collection[str]) -> Iterator[HealthStep]:
     """Yield the steps of a machine one by one, because hundreds of thousands take a gigabyte of memory."""
     with health.open("rb") as lines:
-        for line in lines:
+        while line := lines.readline(LARGEST_LINE):
             try:
                 step = HealthStep.parse(line)
             except ValidationError as error:
@@ -254,6 +256,5 @@ def _steps(health: Path, file: Path, machines: Collection[str]) -> Iterator[Heal
 
 def _merge_health(results: Results, machine: str, steps: Iterable[HealthStep]) -> None:
     """Add the missing steps to the health log of a machine that has only imported runs here."""
-    lines = {health_line(step) for step in steps}
-    lines.update(map(health_line, read_steps(results, machine)))
-    write_durably(health_file(results, machine), "".join(f"{line}\n" for line in sorted(lines)).encode())
+    lines = {health_line(step).encode() + b"\n" for step in chain(steps, read_steps(results, machine))}
+    write_pieces_durably(health_file(results, machine), sorted(lines))

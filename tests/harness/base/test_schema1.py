@@ -14,6 +14,12 @@ def test_what_is_nested_too_deeply_is_refused_like_any_other_damage(ends: str) -
         Versioned.parse(content)
 
 
+def test_bounds_hold_for_what_only_pythons_own_parser_reads() -> None:
+    # It skips the mark, by which the bounds take the text for no JSON.
+    content = b'\xef\xbb\xbf{"schema": 1, "standstill": ' + b"9" * 60 + b"}"
+    assert upgraded(content) == content
+
+
 def test_what_explains_a_failure_has_its_present_name() -> None:
     record = {"schema": 1, "diagnosis": "sick-gpu", "explanation": {"class": "sick-gpu", "cause": "sick-gpu"}}
     assert upgraded_values(record) == {

@@ -179,6 +179,21 @@ def test_many_files_are_refused(tmp_path: Path, place: Path, monkeypatch: pytest
         unpack(file, place / "other")
 
 
+def test_a_run_larger_than_an_export_can_hold_in_memory_is_refused(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "LARGEST_RUN", 1000)
+    other = f"runs/{'b' * 64}"
+    fits = [member(f"{RUN}/log.txt", bytes(600)), member(f"{other}/log.txt", bytes(600))]
+    unpack(pack(tmp_path / "a.tar.gz", *fits), place)
+    with pytest.raises(UserError, match=f"{other}: is larger than in any export; nothing was imported"):
+        unpack(pack(tmp_path / "b.tar.gz", *fits, member(f"{other}/record.json", bytes(600))), place / "other")
+    monkeypatch.setattr(archive, "LARGEST_FILE", 1000)
+    logs = [member(f"health/{letter * 16}.jsonl", bytes(600)) for letter in "ab"]
+    with pytest.raises(UserError, match="health: is larger than in any export; nothing was imported"):
+        unpack(pack(tmp_path / "c.tar.gz", *logs), place / "another")
+
+
 def test_a_run_is_handed_out_before_the_next_one_is_unpacked(tmp_path: Path, place: Path) -> None:
     other = f"runs/{'b' * 64}/log.txt"
     file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt"), member(other), member(f"{RUN}/intent.json"))

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
+from harness.base.files.json_lines import LARGEST_LINE
 from harness.base.files.storage import tree_hash
 from harness.campaign.recovery import recover
 from harness.evidence.files.run_files import HealthStep, Record
@@ -387,8 +388,10 @@ def test_health_of_a_gpu_of_this_host_is_refused(
     for machine in (mine.machine, "f" * 16):
         file = hostile(tmp_path / f"{machine}.tar.gz", exported_files, {f"{machine}.jsonl": line})
         refused(there, file, mine, "is of another machine")
-    file = hostile(tmp_path / "x.tar.gz", exported_files, {f"{'f' * 16}.jsonl": b"{"})
-    refused(there, file, mine, "is damaged")
+    long = make_step(machine="f" * 16, environment="e" * LARGEST_LINE).model_dump_json(by_alias=True).encode()
+    for number, damaged in enumerate((b"{", long)):
+        file = hostile(tmp_path / f"{number}.tar.gz", exported_files, {f"{'f' * 16}.jsonl": damaged})
+        refused(there, file, mine, "is damaged")
 
 
 @pytest.mark.parametrize("times", [{"at": 1e39}, {"at": -1.0}, {"seconds": 1e39}])
