@@ -167,29 +167,32 @@ def _grids(
     """Return a grid of stacks and presets for each scope: GPUs before the CPU, more GPUs before fewer.
 
     `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it. In one
-    `of_program` those of programs of the user's own come first, elsewhere last.
+    `of_program` programs of the user's own have grids of their own, which come first; elsewhere they come last.
     """
-    scopes: dict[str, dict[str, Verdict]] = {}
+    scopes: dict[tuple[bool, str], dict[str, Verdict]] = {}
 
-    def weight(one: Verdict) -> tuple[bool, bool, bool, bool, float, int]:
+    def weight(one: Verdict) -> tuple[bool, bool, float, bool, bool, float, int]:
         comparable = best is not None and key_of(one) == key_of(best)
-        asked = one.own_program == of_program
-        return one.runs > 0, asked, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
+        # The sentence is about the program's newest runs.
+        newest = one.last_at if of_program and one.own_program else 0.0
+        shown = one.runs > 0, not one.own_program, newest
+        return *shown, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
 
     for one in here:
         if one.stale:
             continue
-        cells = scopes.setdefault(one.scope, {})
+        cells = scopes.setdefault((of_program and one.own_program, one.scope), {})
         # Among several workloads prefer the answer's own, else the one with the most evidence; runs that count come
         # first.
         if one.cell not in cells or weight(one) > weight(cells[one.cell]):
             cells[one.cell] = one
 
-    def order(scope: str) -> tuple[bool, int, str]:
+    def order(key: tuple[bool, str]) -> tuple[bool, bool, int, str]:
+        by_program, scope = key
         parts = parts_of(scope)
-        return parts.device == "cpu", -parts.devices, scope
+        return not by_program, parts.device == "cpu", -parts.devices, scope
 
-    return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
+    return tuple(_grid(key[1], scopes[key], matrix, ids) for key in sorted(scopes, key=order))
 
 
 def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:

@@ -141,14 +141,22 @@ def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
 
 
 def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, make_rows: MakeRows) -> None:
-    ours = make_rows("cpu-no-sdma", 3)
-    mine = make_rows("cpu-no-sdma", 1, 1, "app-error", program=OWN, workload="app-mine", family="mine")
-    here = judge([*ours, *mine], {}, matrix.verdicts)
+    ours = make_rows("cpu-no-sdma", 3) + make_rows("cpu-plain", 2)
+    before = make_rows("cpu-no-sdma", 9, program=OWN, workload="app-before", family="before")
+    mine = [
+        row._replace(finished=row.finished + 60)
+        for row in make_rows("cpu-no-sdma", 1, 1, "app-error", program=OWN, workload="app-mine", family="mine")
+    ]
+    here = judge([*ours, *before, *mine], {}, matrix.verdicts)
     sentence, step = answer_of_program(mine, Invocation("matrix"))
     told = answer_of(here, [], {}, {}, matrix, 0, step, sentence, train_now=STEP, of_program=True)
     assert told.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
     assert (told.next.command, told.train_now) == (f"matrix explain {mine[1].run_id}", None)
-    assert (told.grids[0].title, told.grids[0].places[0].text) == ("On the CPU, workload app-mine", "1/2 flaky")
+    grids = {grid.title: [place.text for place in grid.places] for grid in told.grids}
+    assert grids == {
+        "On the CPU, workload app-mine": ["1/2 flaky"],
+        "On the CPU, workload quick": ["2/2 seen", "3/3 seen"],
+    }
     assert answer_of_program(mine[:1], Invocation("matrix"))[1].command == "matrix status cpu-no-sdma"
 
 
