@@ -63,7 +63,9 @@ def noted_under_way(results: Results, machine: str, command: str, training: str 
     try:
         yield Note(file, content, tuple(others))
     finally:
-        file.unlink(missing_ok=True)
+        # On a disk that became read-only, the error that ended the command says so.
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def note_file(results: Results, machine: str, name: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.under_way import BEGINS, LARGEST_NOTE, left_under_way, noted_under_way, under_way
 from harness.evidence.records import Results
@@ -33,6 +34,17 @@ def test_what_is_under_way_or_ended_in_order_is_not_left(tmp_path: Path) -> None
         raise KeyboardInterrupt
     assert left_under_way(results, "mine") == []
     assert list((tmp_path / "campaigns").iterdir()) == []
+
+
+def test_a_note_that_cannot_be_removed_hides_no_error(tmp_path: Path) -> None:
+    def becomes_unremovable() -> None:
+        (file,) = tmp_path.glob("campaigns/*.under-way")
+        file.unlink()
+        file.mkdir()
+        raise UserError("the record cannot be written")
+
+    with pytest.raises(UserError, match="the record"), noted_under_way(Results(tmp_path), "mine", COMMAND):
+        becomes_unremovable()
 
 
 def test_what_else_is_under_way_is_reported_when_it_begins(tmp_path: Path) -> None:
