@@ -161,8 +161,9 @@ def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:
     lines = last_lines(folder.work).values()
     if not lines or not look_at_processes(folder.path):
         return None
-    last = max(lines, key=lambda line: line.wall)
-    return time.time() - last.wall, LIMITS[last.phase]
+    # Its processes run, so the host has not booted since. The wall clock may have been set.
+    last = max(lines, key=lambda line: line.monotonic)
+    return time.monotonic() - last.monotonic, LIMITS[last.phase]
 
 
 def _note_resets(intent: Intent, results: Results, root: Path) -> None:
