@@ -44,6 +44,7 @@ REMEDIES = {
     errno.EPERM: "not permitted; choose a folder or file you have access to, or change its permissions",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.ENOENT: "no such file or folder; check the path",
+    errno.ENAMETOOLONG: "the name is too long; give a shorter one",
     errno.EISDIR: "this is a folder; give the path of a file",
     errno.ENOTDIR: "a part of this path is a file, not a folder; check the path",
     errno.EEXIST: "a file is in the way; choose another path",

@@ -9,6 +9,7 @@ import click
 from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.wording import many
+from harness.cli.campaign_choice import MOST_REPEATS
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.shared import (
     INTERRUPTED,
@@ -41,7 +42,9 @@ ASSUMED_SECONDS = 30.0
 @click.argument("kinds", nargs=-1, metavar="[KIND]...")
 @executor_option("In containers or as processes (default: containers where a Docker engine answers).")
 @click.option("--all", "every", is_flag=True, help="Inject every kind.")
-@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is injected.")
+@click.option(
+    "--repeats", type=click.IntRange(1, MOST_REPEATS), default=1, show_default=True, help="How often each is injected."
+)
 @click.option("--list", "only_list", is_flag=True, help="Print the kinds; inject none.")
 @wide_option
 @as_json

@@ -39,7 +39,7 @@ def keys(
     """
     own = ensure_own_key()
     if trusted:
-        given = Path(trusted).read_text(encoding="ascii") if Path(trusted).is_file() else trusted
+        given = Path(trusted).read_text(encoding="ascii", errors="replace") if Path(trusted).is_file() else trusted
         trust(read_public_key(given), name)
     elif name:
         raise UserError("--name names the key that --trust gives; give both")

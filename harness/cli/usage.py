@@ -41,7 +41,10 @@ def usage_line(error: click.UsageError) -> str:
         of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
         said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
         error = click.NoSuchOption(name, said, [f"--{one}" for one in near], error.ctx)
-    return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
+    said = error.format_message().rstrip(".")
+    for kind, plain in (("integer", "whole number"), ("float", "number")):
+        said = re.sub(rf" is not a valid {kind}( range)?$", f" is not a {plain}", said)
+    return f"matrix: {said}; see `{command} --help`"
 
 
 def _lacking(error: click.MissingParameter) -> str:

@@ -128,7 +128,9 @@ class Connection:
         try:
             yield
         except (RequestException, HTTPError) as error:
-            raise NoAnswerError(f"registry {self._host} does not answer: {_reason(error)}") from None
+            raise NoAnswerError(
+                f"registry {self._host} does not answer: {_reason(error)}; check its name and the network"
+            ) from None
 
     def _asked(
         self, method: str, path: str, headers: Mapping[str, str], data: bytes, also: tuple[int, ...], read: AnswerReader
@@ -301,5 +303,6 @@ def _speaks_plain_http(host: str) -> bool:
 
 def _reason(error: Exception) -> str:
     """Return the system's message in an error, such as `Connection refused`."""
-    text = str(error).split("Caused by ")[-1].rstrip("')\"")
-    return text.rsplit(": ", 1)[-1]
+    text = re.sub(r"\[SSL: \w+\] | \(_ssl\.c:\d+\)", "", str(error)).split("Caused by ")[-1].rstrip("')\"")
+    text = text.rsplit(": ", 1)[-1]
+    return text + ")" * (text.count("(") - text.count(")"))

@@ -73,7 +73,7 @@ def open_bench(
         raise UserError(NO_SOURCE)
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
-            makes = f"; {HOW_TO_MERGE}" if file == options.data else ""
+            makes = f"; {HOW_TO_MERGE if file == options.data else 'give the path of an interpreter with torch'}"
             raise NoSuchFileError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}{makes}")
     if options.interpreter and not os.access(options.interpreter, os.X_OK):
         raise UserError(f"--python {options.interpreter}: cannot be executed; give an interpreter with torch")

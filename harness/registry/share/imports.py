@@ -92,8 +92,8 @@ def import_records(
         UserError: when the archive is damaged or holds anything but records; then nothing is imported.
     """
     if not file.is_file():
-        why = "is not a file; give one that `matrix export` wrote" if file.exists() else "no such file"
-        raise NoSuchFileError(f"{file}: {why}")
+        why = "is not a file" if file.exists() else "no such file"
+        raise NoSuchFileError(f"{file}: {why}; give one that `matrix export` wrote")
     make_folder_durably(results.runs)
     with (
         locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS),

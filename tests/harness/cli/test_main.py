@@ -62,7 +62,10 @@ WRONG = {
     ),
     "a tag that never was": (["tags", "nope"], "matrix: no tag nope was ever made here; "),
     "data that is not there": (["plan", "--data", "none.csv"], "vpoc merge --bars BARS.csv --vix VIX.csv"),
-    "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
+    "an interpreter that is not there": (
+        ["plan", "--python", "/none/python"],
+        "/none/python: no such file; give the path of an",
+    ),
     "an interpreter that is no program": (["plan", "--python", "README.md"], "README.md: cannot be executed"),
     "a folder as data": (["plan", "--data", "tests"], "tests: is not a file"),
     "a run id that leads out": (["run-cell", "cpu-plain", "--run-id", "../evil"], "use letters"),
@@ -75,6 +78,10 @@ WRONG = {
     "nothing that can run": (
         ["run", "rocm6.3-torch2.9.1-plain"],
         " doctor` says what to fix",
+    ),
+    "a picture as a key": (
+        ["keys", "--trust", "docs/pictures/report.png"],
+        "this is not a public ECDSA key on P-256; ",
     ),
     "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
     "a file for the results": (["--results", "README.md", "status"], "README.md: is not a folder; name the one that"),
