@@ -1,12 +1,14 @@
 """One run as a row of the index: the values by which many runs are counted, judged and shown."""
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from harness.environments.docker.source_state import is_dirty
 from harness.evidence.app_reports.exposure import Exposure, recorded_exposure
+from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.host_state import state_of
 from harness.evidence.interruptions import interruption_of
@@ -16,6 +18,8 @@ from harness.matrix.workloads import qualifies_for_promotion
 
 # The name of data that the harness made.
 SYNTHETIC = "synthetic"
+# In samples a second.
+LARGEST_SPEED = 1e11
 
 
 class Row(NamedTuple):
@@ -105,7 +109,7 @@ class Row(NamedTuple):
         exposure = exposure or recorded_exposure(record)
         values |= {"first_step": exposure.first_step, "exposure_seconds": exposure.seconds}
         values |= {"interrupted_by": interruption_of(record)}
-        values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        values |= {"samples_per_second": _speed(record.result)}
         values |= {"injected_fault": record.injected_fault}
         why = record.explanation
         values |= {"rule": (why.rule or why.class_) if why else ""}
@@ -117,6 +121,12 @@ class Row(NamedTuple):
     def can_be_evidence(self) -> bool:
         """Return whether the run says something about its cell: it has no injected fault, and is not a rehearsal."""
         return self.injected_fault is None and not self.rehearsal
+
+
+def _speed(result: Result | None) -> float | None:
+    """Return the speed that a result claims; None where no run can have it: an app may claim any, also no number."""
+    speed = result.throughput.samples_per_second if result else math.nan
+    return speed if 0 <= speed < LARGEST_SPEED else None
 
 
 def family_of_intent(intent: Intent) -> str:

@@ -5,10 +5,15 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from harness.base.errors import UserError
+from harness.base.files.json_files import first_problem
 from harness.base.files.storage import file_hash
 from harness.base.wording import many
-from harness.evidence.files.run_files import HealthStep
+from harness.evidence.files.app_files import MOST_OPTIONS_BYTES
+from harness.evidence.files.run_files import HealthStep, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.health_log import read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -109,7 +114,14 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
     record = results.record(row.run_id)
     if record is None:
         raise UserError(f"{folder.path}: its record was removed")
-    return shared_files(record, folder, scrubber)
+    files = shared_files(record, folder, scrubber)
+    # What stands for a path may be longer than the path. No record of a real run is as large as such options.
+    if len(files[RunFolder.RECORD]) > MOST_OPTIONS_BYTES:
+        try:
+            Record.parse(files[RunFolder.RECORD])
+        except ValidationError as error:
+            raise UserError(f"{folder.path}: no import takes it without its paths: {first_problem(error)}") from None
+    return files
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:

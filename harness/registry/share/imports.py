@@ -201,7 +201,7 @@ def _checked(
 def _storable(record: Record, database: sqlite3.Connection) -> bool:
     """Return whether the index and the report can hold the values of a record, which its types do not limit."""
     row = Row.of(record)
-    times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
+    times = (row.started, row.finished, row.seconds)
     try:
         database.execute(SELECT, row)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):

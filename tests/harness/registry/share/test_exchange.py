@@ -58,6 +58,13 @@ def contents(results: Results) -> dict[str, str]:
     return found | {file.name: file.read_text(encoding="utf-8") for file in results.folder.glob("health/*.jsonl")}
 
 
+def claim(results: Results, run_id: str, **values: Any) -> None:
+    """Put into a record what the result of its run claims."""
+    file = results.run_folder(run_id) / RunFolder.RECORD
+    record = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**record, "result": {**record["result"], **values}}), encoding="utf-8")
+
+
 def test_records_of_another_host_come_as_they_are(
     here: Results, there: Results, host: HostFacts, other_host: HostFacts, keep_run: KeepRun, tmp_path: Path
 ) -> None:
@@ -192,6 +199,35 @@ def test_a_damaged_record_is_left_out_and_told_and_so_are_more_files_than_an_imp
     assert exported.runs == 1
     assert sum("r2/record.json: is damaged" in line for line in exported.left_out) == 1
     assert f"{here.runs}/r3: has more than 5 files to export" in exported.left_out
+
+
+@pytest.mark.parametrize("speed", [math.nan, math.inf, -1.0, 1e38])
+def test_a_run_that_claims_an_impossible_speed_is_taken_with_the_others(
+    here: Results,
+    there: Results,
+    host: HostFacts,
+    other_host: HostFacts,
+    keep_run: KeepRun,
+    tmp_path: Path,
+    speed: float,
+) -> None:
+    """It was exported, and then no import took any run of that file."""
+    keep_run(here, "r1")
+    claim(here, "r1", throughput={"samples_per_second": speed, "train_seconds": 1.0})
+    export_records(here, tmp_path / "a.tar.gz", host)
+    assert len(import_records(there, tmp_path / "a.tar.gz", other_host).runs) == 1
+    assert [row.samples_per_second for row in Index(there).rows()] == [None]
+
+
+def test_a_run_whose_options_are_too_long_without_their_paths_is_left_out(
+    here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path
+) -> None:
+    keep_run(here, "r1")
+    keep_run(here, "r2")
+    claim(here, "r2", options={"all": "/a " * 20_000})
+    exported = export_records(here, tmp_path / "a.tar.gz", host)
+    assert exported.runs == 1
+    assert "no import takes it without its paths: result.options" in exported.left_out[0]
 
 
 def test_the_id_of_a_run_that_is_here_with_other_content_is_reported_and_nothing_is_changed(
