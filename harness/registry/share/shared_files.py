@@ -46,10 +46,11 @@ OF_GPUS_AND_MEMORY = re.compile(
     r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
     re.IGNORECASE,
 )
-# Largest size of an exported file, in bytes; of a longer log only the beginning and the end are exported.
-LARGEST_BYTES = 16 << 20
+# Largest size of an exported file, in bytes; of a longer log only the beginning and the end are exported. A log of
+# anything but text takes three times as much once it is text.
+LARGEST_BYTES = 4 << 20
 # Largest size of all exported files of a run, which may have ten thousand for its ranks; its work folder comes last.
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 
 
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
