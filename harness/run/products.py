@@ -17,12 +17,12 @@ from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import FoundProduct
 from harness.matrix.programs import Product, Program
 
-# Largest JSON file that is read, in bytes: empty lists take thirty times as much memory.
+# Largest JSON file that is read, in bytes.
 LARGEST_JSON = 4 << 20
 # Largest header of a safetensors file, in bytes, and most values in it: enough for a hundred thousand tensors of eight
 # values each.
 LARGEST_HEADER, MOST_HEADER_VALUES = 16 << 20, 1 << 20
-# Most opening brackets in a header: an object of one value takes twenty times as much memory as a number. A tensor has
+# Most opening brackets in either: a list of one list takes fifty times as much memory as its two bytes. A tensor has
 # one object and two lists.
 MOST_BRACKETS = 3 << 17
 MOST_DIMENSIONS = 64
@@ -94,9 +94,12 @@ def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
     """Return what is wrong with the numbers of a JSON file; an empty text where nothing is."""
     if copy.stat().st_size > LARGEST_JSON:
         return "no-result", f"has more than {LARGEST_JSON} bytes"
+    content = copy.read_bytes()
+    if _holds_many_parts(content):
+        return "no-result", f"holds more than {MOST_BRACKETS} lists and objects"
     try:
         # NaN is not allowed in JSON, but Python writes it.
-        value = json.loads(copy.read_bytes())
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return "no-result", "is not JSON"
     for key in product.finite:
@@ -125,7 +128,7 @@ def safetensors_problem(file: Path) -> str:
             return "is not a safetensors file: it is too short for its header"
         try:
             content = stream.read(length)
-            if content.count(b"{") + content.count(b"[") > MOST_BRACKETS:
+            if _holds_many_parts(content):
                 raise ValueError("of no tensors")
             header = load_json(content, MOST_HEADER_VALUES)
             told = header.pop("__metadata__", None)
@@ -144,6 +147,10 @@ def safetensors_problem(file: Path) -> str:
     if end != size - PREFIX.size - length:
         return "is damaged: it is not as long as its header says"
     return "" if places else "holds no tensor"
+
+
+def _holds_many_parts(content: bytes) -> bool:
+    return content.count(b"{") + content.count(b"[") > MOST_BRACKETS
 
 
 def _pair(values: Sequence[Any]) -> tuple[int, int]:

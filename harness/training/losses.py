@@ -1,9 +1,9 @@
 """How good the models of a training are, one sentence each, from their verified results."""
 
-import json
 import math
 from pathlib import Path
 
+from harness.base.files.json_bounds import json_object
 from harness.base.files.storage import read_regular
 from harness.base.wording import many
 from harness.evidence.files.app_files import Result, Training
@@ -41,7 +41,7 @@ def _in_words(training: Training, constant: float | None) -> str:
 def _constant_rate_loss(metadata: Path) -> float | None:
     """Return the loss of a constant answer from the app's metadata; None if it is not there."""
     try:
-        loss = json.loads(read_regular(metadata, LARGEST["metadata"]))["metrics"]["constant_rate_loss"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        loss = json_object(read_regular(metadata, LARGEST["metadata"]))["metrics"]["constant_rate_loss"]
+    except (OSError, KeyError, TypeError):
         return None
     return loss if isinstance(loss, float) and math.isfinite(loss) else None

@@ -89,6 +89,8 @@ def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
         (b"{", [("no-result", "is not JSON")]),
         # Parsed, this would take half a gigabyte of memory.
         (b'{"eval": {"loss": 0.5}, "": [%s0]}' % (b"[]," * (5 << 20)), [("no-result", "has more than 4194304 bytes")]),
+        # Two hundred megabytes.
+        (b"[" * (2 << 20) + b"]" * (2 << 20), [("no-result", "holds more than 393216 lists and objects")]),
     ],
 )
 def test_a_number_in_json_has_to_be_finite(folder: RunFolder, content: bytes, found: list[Any]) -> None:
