@@ -198,8 +198,10 @@ def known_keys(listed: Mapping[str, str]) -> dict[str, PublicKey]:
     """Return the keys that may sign, by name: the user's own, those that the user trusts, and those in `listed`.
 
     Raises:
-        UserError: when a key cannot be read.
+        UserError: when a key cannot be read, or a listed one has the name of the user's own.
     """
+    if OWN_NAME in listed:
+        raise UserError(f"signatures: keys: {OWN_NAME}: only your own key has that name; give this one another")
     own = own_key()
     mine = {OWN_NAME: own.public} if own else {}
     return {**{name: read_public_key(line) for name, line in listed.items()}, **trusted_keys(), **mine}

@@ -6,6 +6,7 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.base.errors import UserError
 from harness.registry.attestations import keys
@@ -74,6 +75,13 @@ def test_keys_of_others_are_trusted_by_name_until_they_are_forgotten(tmp_path: P
     assert trusted_keys() == {}
     with pytest.raises(UserError, match="no key named somebody"):
         distrust("somebody")
+
+
+def test_a_matrix_file_cannot_name_a_key_as_the_users_own() -> None:
+    others = keys.SigningKey(ec.generate_private_key(ec.SECP256R1())).public
+    with pytest.raises(UserError, match="only your own key has that name"):
+        known_keys({"you": others.line})
+    assert known_keys({"them": others.line}) == {"them": others}
 
 
 @pytest.mark.parametrize("name", ["you", "../own", "", "a b"])
