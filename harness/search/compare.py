@@ -28,6 +28,7 @@ class GroupComparison(ABC):
     cell: str
     workload: str
     workload_hash: str
+    data: str
     executor: str
     scope: str
     p_value: float
@@ -52,7 +53,8 @@ class GroupComparison(ABC):
     @property
     def conclusion(self) -> str:
         """The circumstances of the comparison, and the finding, in words."""
-        where = f"workload {self.workload}, {self.scope}, {self.executor}"
+        work = f"{self.workload} on {self.data}" if self.data else self.workload
+        where = f"workload {work}, {self.scope}, {self.executor}"
         p_value = f"p = {self.adjusted:.2g}"
         if self.differ:
             return f"({where}): they differ, {p_value}"
@@ -115,6 +117,7 @@ def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
         other=other.cell,
         workload=verdict.workload,
         workload_hash=verdict.workload_hash,
+        data=verdict.data,
         host_kind=verdict.host_kind,
         executor=verdict.executor,
         scope=verdict.scope,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.evidence.host_state import VBIOS, HostState, state_from_json
-from harness.evidence.row import Row
+from harness.evidence.row import Row, data_in_words
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.compare import GroupComparison, corrected, fisher
@@ -93,6 +93,7 @@ def _of_group(rows: Sequence[Row], counts: Counts, axis: Axis, confidence: float
             newest=now,
             workload=row.workload,
             workload_hash=row.workload_hash,
+            data=data_in_words(rows),
             scope=row.scope,
             executor=row.executor,
             machine=row.machine,

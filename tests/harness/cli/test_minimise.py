@@ -149,7 +149,7 @@ def test_cells_are_compared_from_their_records(compare: Callable[..., Result], m
     done = compare("cpu-plain", "cpu-no-p2p", "cpu-no-sdma")
     assert done.exit_code == 0, done.output
     differ, alike = done.stdout.splitlines()
-    assert "cpu-plain passed 12 of 12, cpu-no-p2p 2 of 12" in differ
+    assert "cpu-plain passed 12 of 12, cpu-no-p2p 2 of 12 (workload quick on merged.csv, " in differ
     assert "they differ, p = " in differ
     assert "no difference shown, p = 1; a pass rate of " in alike
     narrow = Console(width=40, force_terminal=True, file=(shown := io.StringIO()))
