@@ -90,9 +90,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
                 if begin.mistake:
-                    if job.program is None and not _trained(records):
-                        # The app would refuse the same request again, so there is nothing that its command could
-                        # continue.
+                    if not _left_something(job, records, bench):
+                        # The same request would be refused again, so there is nothing that its command could continue.
                         file.remove()
                     raise UserError(_said(job, records[-1], bench))
                 return TrainingResult(as_dicts, exhausted=begin.why)
@@ -141,8 +140,11 @@ def _next(
     return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
 
 
-def _trained(records: Sequence[Record]) -> bool:
-    """Return whether an attempt made a step, or may have made one."""
+def _left_something(job: TrainingJob, records: Sequence[Record], bench: Bench) -> bool:
+    """Return whether a program wrote what it can resume from; of the app, whether it made a step or may have."""
+    if job.program:
+        place = next_place(job.program, records, bench.results)
+        return place is not None and place.checkpoint is not None
     return any(record.steps_accounted is None or any(record.steps_accounted) for record in records)
 
 

@@ -215,3 +215,5 @@ def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> 
     assert "No such file" in trainer.run(*program, "--", "python", "tain.py", status=2).splitlines()[-1]
     assert "not found" in trainer.run(*program, "--", "sh", "-c", "pyhton train.py", status=2).splitlines()[-1]
     assert len(trainer.records) == 3
+    # There is nothing to continue, so no later command speaks of these.
+    assert not list(trainer.results.folder.glob("trainings/*.json"))
