@@ -49,7 +49,7 @@ from harness.training.state import unfinished_trainings
 if TYPE_CHECKING:
     from harness.evidence.files.run_files import Record
 
-LEGEND = "above: lower bounds of the share of starts and the mean time between failures"
+LEGEND = "above: lower bounds; a start: one step trained; MTBF: mean time between failures"
 
 
 @click.command()
