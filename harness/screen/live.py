@@ -179,7 +179,8 @@ class LiveView:
     def _foot(self) -> Text:
         scene = self._scene
         counted = f"{scene.done} of {scene.total} runs" if scene.total else many(scene.done, "run")
-        parts = [counted, f"{span(self._now - scene.began)} so far"]
+        parts = [counted] if scene.total or scene.done else []
+        parts.append(f"{span(self._now - scene.began)} so far")
         if scene.ends is not None:
             left = scene.ends - self._now
             # A campaign that ends a little later than expected does not take long.

@@ -89,6 +89,8 @@ def test_what_ends_a_little_later_than_expected_is_not_said_to_take_long() -> No
     assert foot(NOW - 1) == foot(NOW - 90) == "9 of 10 runs, 10 min so far"
     assert foot(NOW + 0.4) == "9 of 10 runs, 10 min so far"
     assert foot(NOW - 300) == "9 of 10 runs, 10 min so far, longer than expected"
+    # The number of attempts that a training takes is not known.
+    assert shown(Scene(NOW - 600))[-1] == "10 min so far"
 
 
 def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
