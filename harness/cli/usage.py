@@ -17,6 +17,7 @@ EXAMPLES = {
     "STACK": "cpu",
     "TAG": "known-good-cpu",
     "TEXT": "'the screen was unplugged'",
+    "WHAT": "'new PSU'",
     "{bash|zsh|fish}": "bash",
     # A cell on the CPU has no GPU that could be at fault.
     "isolate CELL": "rocm6.3-torch2.9.1-plain",
