@@ -23,6 +23,7 @@ from harness.training.attempts import (
     BEGIN_WORDS,
     attempts_as_dicts,
     attempts_of,
+    last_checkpoints,
     records_of,
     verified_since,
     write_attempts,
@@ -97,7 +98,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 return TrainingResult(as_dicts, exhausted=begin.why)
             state = _noted(state, begin, file)
             if attempts:
-                next_one = _next_in_words(job, begin, records, bench)
+                next_one = _next_in_words(job, begin, attempts, records, bench)
                 display.problem(f"attempt {len(attempts)} {_in_short(job, attempts[-1])}; next: {next_one}")
         first_of_call = False
         try:
@@ -225,9 +226,12 @@ def _in_short(job: TrainingJob, attempt: Attempt) -> str:
     return f"{attempt.outcome}{why}, {many(attempt.step, 'step is', 'steps are')} kept"
 
 
-def _next_in_words(job: TrainingJob, begin: Begin, records: Sequence[Record], bench: Bench) -> str:
+def _next_in_words(
+    job: TrainingJob, begin: Begin, attempts: Sequence[Attempt], records: Sequence[Record], bench: Bench
+) -> str:
     if job.program is None:
-        return BEGIN_WORDS[begin]
+        words = BEGIN_WORDS[begin]
+        return words if last_checkpoints(attempts) else words.replace("the last checkpoint", "the beginning")
     place = next_place(job.program, records, bench.results)
     return f"{PROGRAM_WORDS.get(begin, BEGIN_WORDS[begin])}, {place_in_words(job.program, place)}"
 

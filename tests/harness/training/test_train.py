@@ -41,19 +41,21 @@ def test_a_model_whose_verification_took_too_long_is_there_and_that_is_said(plac
 
 
 def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
-    ended = place.train(Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
+    ended = place.train(Script(), Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
     assert ended.model
-    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 40]
-    assert "--resume" in resolve_run(place.bench.made[1], RunFolder(place.job.output)).intent.commands["train"]
+    assert [resumed_at(run) for run in place.bench.made] == [0, 0, 20, 20, 40]
+    assert "--resume" in resolve_run(place.bench.made[2], RunFolder(place.job.output)).intent.commands["train"]
     told = [(line["begin"], line["outcome"], line["step"]) for line in place.lines]
     assert told == [
-        ("first", "failed", 20),
+        ("first", "failed", 0),
+        ("same-again", "failed", 20),
         ("same-again", "hung", 20),
         ("same-again", "failed", 40),
         ("same-again", "completed", 58),
     ]
-    assert place.display.problems[1] == (
-        "attempt 2 hung (hang-forward), 20 steps are kept; next: the same again, from the last checkpoint"
+    assert place.display.problems[0].endswith(", 0 steps are kept; next: the same again, from the beginning")
+    assert place.display.problems[2] == (
+        "attempt 3 hung (hang-forward), 20 steps are kept; next: the same again, from the last checkpoint"
     )
 
 
