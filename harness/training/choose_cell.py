@@ -118,7 +118,8 @@ def _answer(
 
 def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> CellChoice:
     yet = "promoted" if answer.tier == "known-good" else "known-good"
-    said = f"the answer of {of} ({answer.tier}: {in_words(answer.totals)}), not {yet} yet"
+    what = "most promising" if answer.tier == "seen" else "answer"
+    said = f"the {what} of {of} ({answer.tier}: {in_words(answer.totals)}), not {yet} yet"
     if not is_of_strategy(answer.scope, strategy):
         said += f"; those runs used {parts_of(answer.scope).in_words}, this training is of strategy {strategy}"
     executor: ExecutorName | None = "process" if answer.executor == "process" else None

@@ -131,6 +131,14 @@ def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path
 
 
 @pytest.mark.slow
+def test_what_too_few_runs_show_is_not_called_the_answer(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
+) -> None:
+    choice = choose_training_cell(NO_REQUEST, matrix, ran(OTHER, 1), dual_host, GPUS, 1e9)
+    assert choice.summary.startswith(f"{OTHER}: the most promising of the runs here (seen: ")
+
+
+@pytest.mark.slow
 def test_without_a_tag_it_is_what_the_answer_names(
     ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
