@@ -143,12 +143,23 @@ def load_state(path: Path, model: Network) -> str:
 def load_plain(content: bytes) -> Any:
     """Return the tensors and plain values in a file of torch.save.
 
-    ValueError if they are compressed, which torch never does: a small file could then fill the memory.
+    ValueError if parts are compressed or overlap, or a list is in another one many times over: torch does none of that,
+    and a small file could fill the memory.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-            raise ValueError("compressed")
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        parts = archive.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        raise ValueError("compressed")
+    if sum(part.file_size for part in parts) > len(content):
+        raise ValueError("parts overlap")
+    document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    left, most = [document], len(content)
+    while left:
+        value, most = left.pop(), most - 1
+        if most < 0:
+            raise ValueError("more values than bytes")
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return document
 
 
 def require_finite(loaded: LoadedModel) -> None:

@@ -3,6 +3,8 @@ import io
 import math
 import random
 import time
+import zipfile
+from copy import copy
 from dataclasses import asdict
 
 import numpy as np
@@ -15,7 +17,7 @@ from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network, network
 from vpoc.training.inputs.scaling import fit_scaling
 from vpoc.training.model_file import artefact
-from vpoc.training.model_file.artefact import load_model, require_finite, serialise, weights_sha256
+from vpoc.training.model_file.artefact import load_model, load_plain, require_finite, serialise, weights_sha256
 
 OPTIONS = FeatureOptions(rows="session", as_of="open", lookback=20, rolls="none")
 SCALING = fit_scaling(np.random.default_rng(1).normal(size=(40, len(NAMES))).astype(np.float32), np.arange(40))
@@ -185,3 +187,31 @@ def test_weights_that_are_not_finite_are_found(tmp_path):
     with pytest.raises(UserError, match="not finite") as caught:
         require_finite(load_model(path))
     assert caught.value.exit_code == 1
+
+
+def test_a_list_that_is_in_others_many_times_over_is_in_no_file():
+    """Showing or converting it would take a billion steps."""
+    nested: list[object] = []
+    for _ in range(60):
+        nested = [nested, nested]
+    saved = io.BytesIO()
+    torch.save({"features": nested}, saved)
+    with pytest.raises(ValueError, match="more values than bytes"):
+        load_plain(saved.getvalue())
+
+
+def test_parts_that_overlap_are_in_no_file():
+    """Each of the parts would take its memory."""
+    saved, changed = io.BytesIO(), io.BytesIO()
+    torch.save({"a": torch.zeros(1000), "b": torch.zeros(1000)}, saved)
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(changed, "w") as other:
+        for part in archive.infolist():
+            if part.filename.endswith("data/1"):
+                last = copy(other.NameToInfo[part.filename.replace("data/1", "data/0")])
+                last.filename = part.filename
+            else:
+                other.writestr(part.filename, archive.read(part))
+        other.filelist.append(last)
+    assert torch.load(io.BytesIO(changed.getvalue()), weights_only=True).keys() == {"a", "b"}
+    with pytest.raises(ValueError, match="parts overlap"):
+        load_plain(changed.getvalue())
