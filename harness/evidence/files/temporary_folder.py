@@ -13,13 +13,30 @@ from harness.base.files.untrusted_tree import UntrustedTree
 # Longest path of the folder, in characters. Loader workers put sockets under TMPDIR, and the path of a socket has at
 # most 107. A longer TMPDIR does not fail: the training waits for its first batch for ever.
 LONGEST = 64
+# Most places that are passed over because other users have taken them.
+MOST_TAKEN = 50
 
 
 def temporary_folder_of(run: Path) -> Path:
-    """Return the place of the temporary folder for the run in the folder `run`."""
-    name = f"matrix-{hashlib.sha256(str(run.absolute()).encode()).hexdigest()[:12]}"
-    usual = Path(tempfile.gettempdir()) / name
-    return usual if len(str(usual)) <= LONGEST else Path("/tmp") / name  # noqa: S108
+    """Return the place of the temporary folder for the run in the folder `run`.
+
+    A place that another user has taken is passed over: that user could do so before each run, and where the folder is
+    for all users nobody else may remove it.
+    """
+    digest = hashlib.sha256(str(run.absolute()).encode()).hexdigest()
+    names = [f"matrix-{digest[begin : begin + 12]}" for begin in range(MOST_TAKEN)]
+    usual = Path(tempfile.gettempdir())
+    folder = usual if len(str(usual / names[0])) <= LONGEST else Path("/tmp")  # noqa: S108
+    users = {_owner(run), os.geteuid(), None}
+    return next((folder / name for name in names if _owner(folder / name) in users), folder / names[0])
+
+
+def _owner(place: Path) -> int | None:
+    """Return the user to whom a file or folder belongs; None where there is none."""
+    try:
+        return place.lstat().st_uid
+    except OSError:
+        return None
 
 
 def make_temporary_folder(place: Path) -> None:

@@ -32,6 +32,21 @@ def test_what_a_run_left_goes_and_nobody_else_can_take_its_name(tmp_path: Path) 
         folder.remove_places(all_of_it=False)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_name_that_another_user_has_taken_is_passed_over(tmp_path: Path) -> None:
+    usual = temporary_folder_of(tmp_path)
+    usual.mkdir()
+    try:
+        assert temporary_folder_of(tmp_path) == usual
+        os.chown(usual, 65533, 65533)
+        other = temporary_folder_of(tmp_path)
+        assert (other.parent, other.exists(), len(other.name)) == (usual.parent, False, len(usual.name))
+        os.chown(tmp_path, 65533, 65533)
+        assert temporary_folder_of(tmp_path) == usual, "root closes the run of another user"
+    finally:
+        usual.rmdir()
+
+
 def test_one_that_something_goes_on_to_fill_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, unlink, removed = tmp_path / "place", os.unlink, list[str]()
 
