@@ -114,7 +114,7 @@ def test_of_a_log_without_end_both_ends_are_kept(tmp_path: Path, keep_run: KeepR
 def test_of_many_files_so_many_bytes_are_kept_in_all(
     tmp_path: Path, keep_run: KeepRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.registry.share.shared_files.MOST_BYTES", 10_000)
+    monkeypatch.setattr("harness.registry.share.shared_files.MOST_EVIDENCE_BYTES", 10_000)
     results = Results(tmp_path)
     record = keep_run(results, "r1")
     for rank in range(5):
