@@ -26,6 +26,14 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
+def is_own(path: Path) -> bool:
+    """Return whether there is a file at `path` that belongs to this user."""
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
 def sha256(content: bytes) -> str:
     """Return the SHA-256 of `content`, in hex."""
     return hashlib.sha256(content).hexdigest()

@@ -11,7 +11,7 @@ from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
-from vpoc.files import hash_in_thread
+from vpoc.files import hash_in_thread, is_own
 
 BARS_KEY = "vpoc-bars"
 BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file", "smaller_kept")
@@ -28,10 +28,11 @@ def write_bars(cache: Path, bars: Bars) -> None:
 def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | None:
     """Return what `write_bars` was given for the content of `data`.
 
-    None when `cache` is not there, or torn, changed, of other data or another version. `digest`: SHA-256 of `data`, if
+    None when `cache` is not there, or torn, changed, of other data or another version, or of another user: it cannot be
+    compared with the data. `digest`: SHA-256 of `data`, if
     it is being computed already.
     """
-    if not cache.exists():
+    if not is_own(cache):
         return None
     # The file is hashed in a thread while the cache is read.
     digest = digest or hash_in_thread(data)

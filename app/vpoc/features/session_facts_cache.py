@@ -18,7 +18,7 @@ from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.cache import BARS_FACTS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
-from vpoc.files import hash_in_thread
+from vpoc.files import hash_in_thread, is_own
 
 SESSION_FACTS_KEY = "vpoc-session-facts"
 DECIDING = ("placement", "value_area", "rth_close")
@@ -56,7 +56,7 @@ def cached_session_facts(
     None if `path` does not exist, or is torn, changed, or of other data, options, fields or another version. `digest`:
     the SHA-256 of `data`, if it is already being computed.
     """
-    if not path.exists():
+    if not is_own(path):
         return None
     digest = digest or hash_in_thread(data)
     try:

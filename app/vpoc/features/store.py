@@ -16,7 +16,7 @@ from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 from vpoc.features.table import FEATURES_SCHEMA, NAMES
 from vpoc.features.targets import SIZE_TARGETS, TARGETS
-from vpoc.files import read_bytes
+from vpoc.files import is_own, read_bytes
 
 FEATURES_KEY = "vpoc"
 
@@ -47,8 +47,10 @@ def held_features(
 ) -> FeatureSet | None:
     """Return the features at `path`, if they are those that would be computed; None if there are others, or none.
 
-    `digest`: the SHA-256 of the data.
+    Those of another user are others, because they cannot be compared with the data. `digest`: the SHA-256 of the data.
     """
+    if not is_own(path):
+        return None
     try:
         found = read_features(path)
         require_same_features(path, found, digest.result(), options, accepted)

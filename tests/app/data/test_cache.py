@@ -1,6 +1,7 @@
 """Tests of the cache of parsed bars: used only for exactly the same content, and never the cause of a wrong answer."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -71,6 +72,14 @@ def test_of_other_content_it_is_not_used(data, tmp_path, change):
     else:
         lines[-1] = lines[-1][:-3]
     data.write_text("".join(lines))
+    assert cached_bars(place, data, None) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_one_of_another_user_is_not_used(data, tmp_path):
+    place = tmp_path / "bars.parquet"
+    write_bars(place, load_bars(data))
+    os.chown(place, 65533, 65533)
     assert cached_bars(place, data, None) is None
 
 
