@@ -100,7 +100,7 @@
   }
 
   const command = (text) => make("span", { class: "command" },
-    make("code", {}, ...text.split(" ").flatMap((word) => [" ", make("span", {}, word)]).slice(1)),
+    make("code", {}, ...text.split(/([ \n]+)/).map((part, at) => (at % 2 ? part : make("span", {}, part)))),
     make("button", { type: "button", class: "copy", "aria-label": "Copy the command" }, "Copy"));
 
   // ---- a cell
@@ -361,7 +361,9 @@
     },
     time: (detail) => {
       const rows = rowsOf(detail), { axis, layout } = base();
-      const narrow = innerWidth < 640, perLine = narrow ? 2 : 9;
+      // A letter is about 6.5 pixels wide.
+      const widest = Math.max(...rows.map((row) => row.traces.reduce((sum, one) => sum + one.name.length + 5, row.title.length)));
+      const narrow = 6.5 * widest > innerWidth - 120, perLine = narrow ? Math.max(2, Math.floor(innerWidth / 200)) : widest;
       const keyOf = (row) => row.traces.map((one) => `<span style="color:${one.marker?.color ?? one.line.color}">\u25a0</span> ${one.name}`);
       const gap = narrow ? 16 + 15 * Math.max(...rows.map((row) => Math.ceil(row.traces.length / perLine))) : 34, height = rows.reduce((sum, row) => sum + row.height + gap, 0);
       const arranged = { ...layout, height: height + 50, xaxis: { ...axis, title: { text: "seconds since the start" }, domain: [0, 1],

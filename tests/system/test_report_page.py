@@ -270,6 +270,33 @@ def test_a_run_is_shown_over_time_with_gpus_and_the_kernels_words(evening_page: 
     )
 
 
+def test_commands_by_hand_have_a_line_each(evening_page: Page, evening: Report) -> None:
+    run = hung_run(evening)
+    go(evening_page, f"#/run/{run}")
+    again = next(one.again for one in evening.runs if one.run_id == run)
+    assert again is not None
+    command = evening.again[again].command
+    assert "\n" in command
+    assert evening_page.locator("#view .command code").inner_text() == command
+
+
+@pytest.mark.parametrize("width", [390, 700, 1400])
+def test_titles_and_keys_of_charts_do_not_overlap(evening_page: Page, evening: Report, width: int) -> None:
+    evening_page.set_viewport_size({"width": width, "height": 900})
+    go(evening_page, f"#/run/{hung_run(evening)}")
+    evening_page.wait_for_function(DRAWN)
+    overlapping = evening_page.evaluate(
+        """() => {
+          const texts = [...document.querySelectorAll("[data-chart=time] .annotation-text-g text")];
+          const boxes = texts.map((one) => [one.getBoundingClientRect(), one.textContent]);
+          return boxes.flatMap(([a, name], at) => boxes.slice(at + 1)
+            .filter(([b]) => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+            .map(([, other]) => [name, other]));
+        }"""
+    )
+    assert overlapping == []
+
+
 def test_more_runs_of_a_cell_can_be_listed(page: Page, report: Report) -> None:
     cell = "rocm6.3-torch2.9.1-plain"
     group = next(group for group in report.groups if any(place.cell == cell for place in group.places))
