@@ -128,17 +128,23 @@
   const counts = (found) => Object.entries(found).map(([name, count]) => `${name} x${count}`).join(", ");
   const when = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 
+  function newestFailure(verdict) {
+    const failed = report().runs.find((run) => run.failed && run.group === verdict.group && run.cell === verdict.cell
+      && verdict.environment_hash.startsWith(run.environment_hash))?.run_id;
+    return failed ? [" The newest failure: ", make("a", { href: runLink(failed) }, failed), "."] : [];
+  }
+
   function verdictLines(group, cell) {
     const found = report().verdicts.filter((one) => one.group === group && one.cell === cell);
     return found.map((one) => make("p", {},
       make("strong", {}, one.stale ? `stale, environment ${one.environment_hash.slice(0, 8)}` : one.tier),
       `: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
       + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
-      + `${Math.floor(one.start_low * 100)} %), then ${one.failures} failures in ${one.trained} of training: ${one.mtbf}.`
+      + `${Math.floor(one.start_low * 100)} %)${one.hours ? `, and ${one.trained} of training had ${one.failures || "no"} failure${one.failures > 1 ? "s" : ""}: ${one.mtbf.split(":")[0]}` : ""}.`
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")
-      + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion.")));
+      + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion."), ...newestFailure(one)));
   }
 
   const cellLink = (cell, group) => `#/cell/${encodeURIComponent(cell)}${group ? `/${group}` : ""}`;
@@ -148,7 +154,7 @@
     const counted = run.uncounted ? `not counted: ${run.uncounted}` : run.why_counted_so ? "counted as failed" : "";
     const why = [run.diagnosis, counted, run.imported ? "imported" : ""];
     return make("tr", { "data-run": run.run_id }, make("td", {}, make("a", { href: runLink(run.run_id) }, run.run_id)),
-      make("td", { class: "outcome" }, run.outcome),
+      make("td", { class: `outcome${run.failed ? " failed" : ""}` }, run.outcome),
       make("td", {}, why.filter(Boolean).join("; ")), make("td", { class: "when" }, when(run.started)),
       make("td", { class: "number" }, run.seconds.toFixed(1)),
       make("td", { class: "number" }, run.samples_per_second === null ? "" : run.samples_per_second.toFixed(0)));

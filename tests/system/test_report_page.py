@@ -307,6 +307,35 @@ def test_more_runs_of_a_cell_can_be_listed(page: Page, report: Report) -> None:
     assert before < rows.count() <= sum(run.cell == cell for run in report.runs)
 
 
+def test_the_page_of_a_cell_leads_to_its_newest_failure(evening_page: Page, evening: Report) -> None:
+    one = next(one for one in evening.verdicts if one.tier == "good")
+    failed = next(run for run in evening.runs if run.failed and (run.cell, run.group) == (one.cell, one.group))
+    go(evening_page, f"#/cell/{one.cell}/{one.group}")
+    view = evening_page.locator("#view")
+    expect(view).to_contain_text("and 21.0 h of training had 1 failure: MTBF above 3.0 h.")
+    # With both GPUs it failed in its first step: nothing can be said of hours.
+    expect(view).to_contain_text("0 of 5 starts succeeded (the share is above 0 %). Failures:")
+    view.get_by_role("link", name=failed.run_id).first.click()
+    expect(evening_page.get_by_role("heading", name=f"Run {failed.run_id}")).to_be_visible()
+
+
+def test_nothing_is_cut_off_on_paper(evening_page: Page) -> None:
+    # About the width of A4 between its margins.
+    evening_page.set_viewport_size({"width": 720, "height": 1000})
+    evening_page.emulate_media(media="print")
+    printed = "[...document.querySelectorAll('.scroll, html')].filter((one) => one.checkVisibility())"
+    assert evening_page.evaluate(f"{printed}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+    expect(evening_page.get_by_label("Only rows with")).to_be_hidden()
+
+
+def test_without_javascript_the_page_says_what_is_missing(browser: Browser, evening_file: Path) -> None:
+    page = browser.new_page(viewport=SCREEN, java_script_enabled=False)
+    page.goto(evening_file.as_uri())
+    expect(page.locator("noscript .caution")).to_be_in_viewport()
+    expect(page.locator(".copy").first).to_be_hidden()
+    page.close()
+
+
 def test_the_comparison_is_sorted_by_click_and_by_keyboard(evening_page: Page) -> None:
     column = evening_page.locator("#compared tbody tr td:nth-child(8)")
     head = evening_page.get_by_role("columnheader", name="trained")
