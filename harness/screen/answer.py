@@ -9,6 +9,7 @@ from rich.table import Table
 
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.screen.colours import TIER_COLOURS
+from harness.screen.fitted import print_folded
 
 if TYPE_CHECKING:
     from harness.campaign.answered import Command
@@ -39,7 +40,7 @@ def print_answer(console: Console, answer: "Answer") -> None:
 def print_next(console: Console, following: "Command", title: str = "Next") -> None:
     """Print the command to type next, and what it does."""
     console.print(escape(f"{title}: {following.command}"), soft_wrap=True)
-    console.print(escape(f"  It {following.why}."), soft_wrap=not console.is_terminal)
+    print_folded(console, f"  It {following.why}.")
 
 
 def _tables(grid: "AnswerGrid", width: int) -> Iterator[Table]:

@@ -103,19 +103,28 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         hours = sum(one.totals.hours for one in here if not one.runs)
         alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
         return f"No run on this kind of host counts yet{alone}{since}."
-    clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
+    clauses = [_claim(best, here, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("it says nothing about GPUs")
     return f"{'; '.join(clause for clause in clauses if clause)}."
 
 
-def _claim(best: Verdict, tags: Tags) -> str:
+def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
     place, cell = parts_of(best.scope).in_words, f"`{best.cell}`"
     tag = tags.get((best.cell, best.environment_hash, best.scope))
     named = f"{cell} (image `{tag}`)" if tag else cell
     if best.tier in NOT_TO_BE_USED:
-        why = f", most often for `{best.diagnosis}`" if best.diagnosis else ""
-        return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
+        tried = [one for one in here if one.scope == best.scope and one.runs and not one.stale]
+        # Where nothing passed, no cell is better than another.
+        if not any(one.passes for one in tried):
+            cells = {one.cell for one in tried}
+            of = cell if len(cells) == 1 else f"{len(cells)} cells"
+            failed = f"all of {many(sum(one.runs for one in tried), 'run')} of {of} failed"
+        else:
+            tried, failed = [best], f"the best, {cell}, is {best.tier}, {_failed(best)}"
+        diagnoses = sum((Counter(one.diagnoses) for one in tried), Counter[str]())
+        why = f", most often for `{diagnoses.most_common(1)[0][0]}`" if diagnoses else ""
+        return f"No cell trains to the end on {place}: {failed}{why}"
     shown = f"{in_words(best.totals)}, workload `{work_in_words(best)}`"
     if best.uncommitted:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"

@@ -184,10 +184,21 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
 ) -> None:
     said = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
     assert said.startswith(
-        f"No cell trains to the end on one GPU (gfx1100): the best, `{STACK}-plain`, is failing, 3 of 3 runs failed, "
-        "most often for `crash`"
+        f"No cell trains to the end on one GPU (gfx1100): all of 3 runs of `{STACK}-plain` failed, most often for "
+        "`crash`"
     )
     assert answer(make_rows("cpu-plain", 40)).sentence.endswith("it says nothing about GPUs.")
+
+
+def test_where_nothing_passes_no_cell_is_called_the_best(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
+    fails = (
+        on_gpus("plain", 0, 2, diagnosis="oom"),
+        on_gpus("no-sdma", 0, 3),
+        on_gpus("plain", 0, 2, diagnosis="oom", family="f" * 64),
+    )
+    assert "(gfx1100): all of 7 runs of 2 cells failed, most often for `oom`;" in answer(*fails).sentence
+    now = answer(*fails, on_gpus("no-sdma", 1)).sentence
+    assert f"(gfx1100): the best, `{STACK}-no-sdma`, is flaky, 3 of 4 runs failed, most often for `crash`" in now
 
 
 def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
@@ -301,6 +312,7 @@ def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report,
         for name in (*grid.stacks, *grid.presets):
             assert any(name in line.split() for line in lines)
     assert f"Next: {synthetic.answer.next.command}" in lines
+    assert lines[lines.index(f"Next: {synthetic.answer.next.command}") + 2].startswith("  ")
     assert TIERS_IN_WORDS in lines
 
 
