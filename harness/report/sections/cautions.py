@@ -17,7 +17,7 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
     said = []
     counted = [row for row in rows if row.can_be_evidence]
     on_gpus = [row for row in counted if row.device != "cpu" and not is_simulated_scope(row.scope)]
-    if not any(row.outcome == "completed" for row in on_gpus):
+    if rows and not any(row.outcome == "completed" for row in on_gpus):
         used = "completed on" if on_gpus else "used"
         said.append(f"No run {used} a GPU. The runs that completed say nothing about any GPU or ROCm version.")
     if simulated := sum(is_simulated_scope(row.scope) for row in counted):
@@ -28,10 +28,10 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
             f"{many(own, 'run')} of programs of the user's own: numbers not checked, and nothing is promoted by them."
         )
     if unverified := sum(not (row.verified or row.own_program) for row in counted):
-        were = "1 run was" if unverified == 1 else f"{unverified} runs were"
+        were = "was" if unverified == 1 else "were"
         said.append(
-            f"{were} not verified by the host, because it had no environment for that, the run had another app, or "
-            "verifying took too much: each completed run says so, and qualifies for nothing."
+            f"{many(unverified, 'run')} {were} not verified by the host, because it had no environment for that, the "
+            "run had another app, or verifying took too much: each completed run says so, and qualifies for nothing."
         )
     if any(verdict.stale and not verdict.changed for verdict in verdicts):
         said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")

@@ -83,12 +83,12 @@ def what_fails(
 
 
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
-    said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    said = f"`{one.diagnosis}`: {one.count:,} of {many(runs, 'counted run')}, in {names(one.cells)}."
     if one.others and explanation and one.detail in explanation.cause:
-        said += f" The newest ({one.others} ended in another way):"
+        said += f" The newest ({one.others:,} ended in another way):"
     elif one.others:
         last = one.detail.rstrip(".") if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
-        said += f" The newest: {last} ({one.others} ended in another way)."
+        said += f" The newest: {last} ({one.others:,} ended in another way)."
     if explanation is None and one.why:
         return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
     if explanation is None:

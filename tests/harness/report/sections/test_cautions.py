@@ -17,6 +17,7 @@ def told(matrix: Matrix, *rows: list[Row]) -> str:
 
 def test_a_run_on_a_cpu_cannot_be_mistaken_for_one_on_a_gpu(make_rows: MakeRows, matrix: Matrix) -> None:
     assert "No run used a GPU" in told(matrix, make_rows("cpu-plain", 3))
+    assert told(matrix) == ""
 
 
 def test_runs_of_an_old_contract_are_counted_and_named(make_rows: MakeRows, matrix: Matrix) -> None:

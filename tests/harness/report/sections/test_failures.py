@@ -8,7 +8,7 @@ from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Matrix, Verdicts
 from harness.report.build import by_diagnosis
 from harness.report.sections.choice import which_cell
-from harness.report.sections.failures import failures, what_fails
+from harness.report.sections.failures import Failure, failures, what_fails
 from tests.harness.report.synthetic import EXPLANATION
 
 MakeRows = Callable[..., list[Row]]
@@ -28,6 +28,11 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
         "What helps: Serialise the kernels."
     )
     assert said[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
+
+
+def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
+    (said,) = what_fails([], [Failure("crash", 1767, ("cpu-plain",), "r1", "cpu", "", "ended", 1200)], {})
+    assert said.startswith("`crash`: 1,767 of 0 counted runs, in `cpu-plain`. The newest: ended (1,200 ended in")
 
 
 def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeRows) -> None:
