@@ -21,6 +21,7 @@ from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
+from harness.report.invocation import changed_options, work_words
 from harness.screen.fitted import print_folded
 
 if TYPE_CHECKING:
@@ -141,10 +142,17 @@ def _explained(
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    # Build the cells from the record's own stack: a record from another host may use another name for its stack.
-    tries = [settings.invocation.command("run-cell", cell) for cell in told["try"]]
-    detail = "" if quoted.detail in found.cause else f": {quoted.detail}"
-    lines = [run, f"outcome   {quoted.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    intent, matrix = record.intent, settings.matrix
+    if "strategy" in changed_options(intent, matrix):
+        # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing.
+        tries = _variables(settings, found)
+    else:
+        # Build the cells from the record's own stack: a record from another host may use another name for its stack.
+        work = work_words(intent, matrix)
+        tries = [settings.invocation.command("run-cell", cell, *work) for cell in told["try"]]
+    detail = detail_as_told(folder, record)
+    detail = "" if detail in found.cause else f": {detail}"
+    lines = [run, f"outcome   {record.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 

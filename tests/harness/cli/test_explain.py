@@ -21,6 +21,7 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
+from harness.matrix.workload_options import options_of
 from harness.training.state import new_state, open_state_file
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
@@ -65,6 +66,7 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
     folder = recorded("20261120T100000Z-abc-rocm", f"epoch 1\n{ILLEGAL}\n")
     (folder / "work" / "stacks-0.txt").write_text("", encoding="utf-8")
     done = command("20261120T100000Z-abc-rocm")
+    work = "--workload quick --executor process --data merged.csv"
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "run       20261120T100000Z-abc-rocm",
@@ -75,8 +77,8 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
         f"evidence  {folder}/log.txt:2: {ILLEGAL}",
         "remedy    run it with AMD_SERIALIZE_KERNEL=3 to find the kernel; try other torch and ROCm, and "
         "amdgpu.cwsr_enable=0",
-        "try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-serialize",
-        "try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments",
+        f"try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-serialize {work}",
+        f"try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments {work}",
         "see       https://github.com/ROCm/TheRock/issues/1795",
         f"stacks    {folder}/work/stacks-0.txt",
     ]
@@ -323,7 +325,23 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     )
     results.begin(record.intent)
     results.finish(record.model_copy(update={"explanation": found}))
-    assert "try       .venv/bin/matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()
+    assert "try       .venv/bin/matrix run-cell 'x-plain; touch here' --workload" in command("r1").stdout
+
+
+def test_what_failed_on_both_gpus_is_not_tried_again_on_one(
+    command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix
+) -> None:
+    stack = {"stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "device": "cuda", "gpus": (0, 1)}
+    options = options_of(matrix.workloads["quick"]) | {"strategy": "ddp", "devices": 2}
+    record = make_record("r1", "failed", "crash", "it failed", options=options, **stack)
+    folder = results.begin(record.intent)
+    (folder / "log.txt").write_text("RuntimeError: NCCL error: unhandled system error\n", encoding="utf-8")
+    results.finish(record)
+    tries = [line for line in command("r1").stdout.splitlines() if line.startswith("try ")]
+    assert tries == [
+        "try       NCCL_P2P_DISABLE=1 (preset no-p2p)",
+        "try       NCCL_DEBUG=INFO (preset debug-collectives)",
+    ]
 
 
 def test_the_command_that_continues_a_campaign_is_said_with_its_last_run(
