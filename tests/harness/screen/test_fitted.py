@@ -51,6 +51,13 @@ def test_what_is_piped_or_asked_for_is_whole_in_a_line() -> None:
             assert text in said
 
 
+def test_a_name_that_leaves_no_room_has_a_line_of_its_own() -> None:
+    heading, headings, name, values, *_ = printed(70).splitlines()
+    assert (heading, headings.split()) == ("cell", ["verdict", "hours", "scope", "why"])
+    assert name == LONG
+    assert values == "  known-good  [b]h   gfx1100-ddp-2, docker  one word after the other"
+
+
 def test_a_name_that_is_wider_than_the_terminal_is_not_cut() -> None:
     assert LONG in printed(20)
 
