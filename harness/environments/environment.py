@@ -139,7 +139,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
-            what = f"downloads {stack.budget.download:g} GB, takes {stack.budget.disk:g} GB of disk and some minutes"
+            what = f"downloads at most {stack.budget.download:g} GB, takes {stack.budget.disk:g} GB of disk and some minutes"
             notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
