@@ -139,7 +139,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
-            what = f"downloads at most {stack.budget.download:g} GB, takes {stack.budget.disk:g} GB of disk and some minutes"
+            download, disk = stack.budget.download, stack.budget.disk
+            what = f"downloads at most {download:g} GB, takes {disk:g} GB of disk and some minutes"
             notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
