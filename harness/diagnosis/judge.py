@@ -62,7 +62,7 @@ class Facts:
     def words(self) -> Iterator[str]:
         """Yield how the run ended, in the words that signatures with `where: exit` match."""
         if self.outcome:
-            breach = ", by a breach of the contract" * self.outcome.detail.startswith(BREACH)
+            breach = ", by a breach of the contract" * (BREACH in self.outcome.detail)
             yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}{breach}"
         if self.memory_limit:
             yield "OOMKilled"

@@ -474,6 +474,8 @@ def test_reports_that_cannot_be_so_show_nothing_of_memory_or_device(
         update={"exit": {}}
     )
     RunFolder(tmp_path).record.touch()
-    found = explain_record(RunFolder(tmp_path), record)
-    assert found.cause.endswith(f": {record.detail}")
-    assert not re.search("memory|device|host", found.remedy)
+    for detail in (record.detail, f"'{record.detail}'"):
+        found = explain_record(RunFolder(tmp_path), record)
+        assert found.cause.endswith(f": {detail}")
+        assert not re.search("memory|device|host", found.remedy)
+        RunFolder(tmp_path).imported.touch()
