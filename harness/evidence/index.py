@@ -154,12 +154,13 @@ class Index:
     def row_of(self, record: Record) -> Row:
         """Return the row of a record, with what else its run folder shows."""
         folder = self._results.folder_of(record.intent.run_id)
-        return Row.of(
-            record if folder.is_mine else record.quoted(),
+        row = Row.of(
+            record,
             imported=folder.imported.exists(),
             struck=struck_out(folder),
             exposure=exposure_of(record, folder),
         )
+        return row if folder.is_mine else row.quoted()
 
     def _readable(self, run_ids: list[str]) -> list[Record]:
         """Return the records of these runs, without damaged ones, which `rebuild` reports."""

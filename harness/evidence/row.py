@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.environments.docker.source_state import is_dirty
 from harness.evidence.app_reports.exposure import Exposure, recorded_exposure
 from harness.evidence.files.app_files import Result
@@ -18,6 +19,8 @@ from harness.matrix.workloads import qualifies_for_promotion
 
 # The name of data that the harness made.
 SYNTHETIC = "synthetic"
+# The texts that another user or host may have chosen.
+QUOTED = ("cell", "stack", "preset", "workload", "diagnosis", "detail", "ran_on", "injected_fault", "data")
 # In samples a second.
 LARGEST_SPEED = 1e11
 
@@ -121,6 +124,15 @@ class Row(NamedTuple):
     def can_be_evidence(self) -> bool:
         """Return whether the run says something about its cell: it has no injected fault, and is not a rehearsal."""
         return self.injected_fault is None and not self.rehearsal
+
+    def quoted(self) -> "Row":
+        """Return the row of another user's or host's run with its texts quoted, so that none passes for our own words.
+
+        It is made of what the record says, not of quotes: what interrupted an old run is known by its detail alone.
+        """
+        texts = {name: text for name in QUOTED if (text := getattr(self, name)) is not None}
+        quoted: dict[str, Any] = {name: safe_text(text, LONGEST_QUOTE) for name, text in texts.items()}
+        return self._replace(**quoted)
 
 
 def _speed(result: Result | None) -> float | None:

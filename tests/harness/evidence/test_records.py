@@ -415,6 +415,20 @@ def test_every_value_of_a_row_has_its_type_and_keeps_it(tmp_path: Path, make_rec
             assert TypeAdapter(types[name]).validate_python(value, strict=True) == value
 
 
+def test_a_quoted_row_is_made_of_what_the_record_says(tmp_path: Path, make_record: MakeRecord) -> None:
+    """What ended a run of an earlier harness is in its detail alone, and the name of the data ends its path."""
+    results = Results(tmp_path)
+    keep(
+        results,
+        make_record(
+            "r1", "interrupted", detail="stopped by SIGHUP", data={"path": "/my data/es.csv", "sha256": "0" * 64}
+        ),
+    )
+    results.folder_of("r1").imported.touch()
+    (row,) = Index(results).rows()
+    assert (row.interrupted_by, row.detail, row.data) == ("hup", "'stopped by SIGHUP'", "es.csv")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rebuild", [True, False])
 def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
