@@ -1,5 +1,6 @@
 """Commands as the user types them on this host, and the options that give another run the work of a run. Pure."""
 
+import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +35,12 @@ class Invocation:
         return replace(self, options=with_option(self.options, "--results", str(folder)))
 
     def in_text(self, text: str) -> str:
-        """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed."""
-        return text.replace("`matrix ", f"`{self.command()} ")
+        """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed.
+
+        A command that is already so is left as it is: sentences have explanations in them, whose commands are.
+        """
+        typed = self.command()
+        return re.sub(rf"`(?!{re.escape(typed)} )matrix ", lambda _: f"`{typed} ", text)
 
 
 AS_MADE = Invocation()
