@@ -23,22 +23,21 @@ from typing import BinaryIO
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import cannot_be_written, create, sync_folder, unfinished
-from harness.registry.share.shared_files import MOST_EVIDENCE_BYTES, SHARED, hash_of_hashes
+from harness.registry.share.shared_files import SHARED, hash_of_hashes
 
 ENDING = ".tar.gz"
 MARK, MARK_CONTENT = "matrix-records.json", json.dumps({"schema": 2}).encode() + b"\n"
 RUNS, HEALTH = "runs", "health"
 MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a-f]{{16}}\.jsonl|{re.escape(MARK)}")
-# Also the largest size of all health logs together: those of twenty thousand runs have half of it.
-LARGEST_FILE = 64 << 20
+# Largest size of a file, of a run (an export of the imported run has it in memory), and of all health logs together:
+# those of twenty thousand runs have half of it.
+LARGEST_FILE = LARGEST_RUN = 64 << 20
 LARGEST_ARCHIVE = 16 << 30
 # Most files in an archive: those of some twenty thousand runs. Making a file takes as long as reading a hundred
 # headers.
 MOST_MEMBERS = 200_000
 # Most files of a run; with 256 ranks it has some hundreds.
 MOST_OF_RUN = 1000
-# Largest size of a run: twice what an export reads of one. An export of the imported run has it in memory.
-LARGEST_RUN = 2 * MOST_EVIDENCE_BYTES
 # Largest read of the archive, in bytes: tarfile reads headers in one piece; files are copied in smaller ones.
 LARGEST_READ = 1 << 20
 # Bytes that are unpacked at once; the rest of a piece is copied again with each small read.

@@ -20,7 +20,7 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import shared_step
-from harness.registry.share.archive import HEALTH, MOST_OF_RUN, RUNS, write_archive
+from harness.registry.share.archive import HEALTH, LARGEST_RUN, MOST_OF_RUN, RUNS, write_archive
 from harness.registry.share.names import read_scrubber
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import content_hash, imported_files, shared_files
@@ -84,8 +84,10 @@ def export_records(
         for row in show(sorted(known, key=_id)):
             try:
                 files = _files(results, row, scrubber)
-                if len(files) > MOST_OF_RUN:
-                    raise UserError(f"{results.run_folder(row.run_id)}: has more than {MOST_OF_RUN:,} files to export")
+                much = f"{MOST_OF_RUN:,} files" * (len(files) > MOST_OF_RUN)
+                much = much or f"{LARGEST_RUN:,} bytes" * (sum(map(len, files.values())) > LARGEST_RUN)
+                if much:
+                    raise UserError(f"{results.run_folder(row.run_id)}: has more than {much} to export")
             except (UserError, OSError) as error:
                 left_out.append(str(error))
                 continue

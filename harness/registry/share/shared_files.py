@@ -50,7 +50,7 @@ OF_GPUS_AND_MEMORY = re.compile(
 # anything but text takes three times as much once it is text.
 LARGEST_BYTES = 4 << 20
 # Largest size of all exported files of a run, which may have ten thousand for its ranks; its work folder comes last.
-MOST_EVIDENCE_BYTES = 64 << 20
+MOST_EVIDENCE_BYTES = 16 << 20
 
 
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:

@@ -28,10 +28,10 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.registry.share import imports
-from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
+from harness.registry.share.archive import LARGEST_RUN, MARK, MARK_CONTENT, write_archive
 from harness.registry.share.exports import export_records
 from harness.registry.share.imports import import_records
-from harness.registry.share.shared_files import content_hash
+from harness.registry.share.shared_files import MOST_EVIDENCE_BYTES, content_hash
 
 KeepRun = Callable[..., Record]
 MakeStep = Callable[..., HealthStep]
@@ -186,19 +186,24 @@ def test_nothing_to_export_is_reported(here: Results, host: HostFacts, tmp_path:
     assert not (tmp_path / "a.tar.gz").exists()
 
 
-def test_a_damaged_record_is_left_out_and_told_and_so_are_more_files_than_an_import_takes(
+def test_a_damaged_record_is_left_out_and_told_and_so_is_more_than_an_import_takes(
     here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for run_id in ("r1", "r2", "r3"):
+    # A byte that is no text takes three once it is text.
+    assert 3 * MOST_EVIDENCE_BYTES < LARGEST_RUN
+    for run_id in ("r1", "r2", "r3", "r4"):
         keep_run(here, run_id)
     Index(here).rows()
     (here.run_folder("r2") / "record.json").write_text("{", encoding="utf-8")
     monkeypatch.setattr("harness.registry.share.exports.MOST_OF_RUN", 5)
     (here.run_folder("r3") / "probe-gpu0.txt").touch()
+    monkeypatch.setattr("harness.registry.share.exports.LARGEST_RUN", 60_000)
+    (here.run_folder("r4") / "log.txt").write_bytes(b"\xff" * 20_000)
     exported = export_records(here, tmp_path / "a.tar.gz", host)
     assert exported.runs == 1
     assert sum("r2/record.json: is damaged" in line for line in exported.left_out) == 1
     assert f"{here.runs}/r3: has more than 5 files to export" in exported.left_out
+    assert f"{here.runs}/r4: has more than 60,000 bytes to export" in exported.left_out
 
 
 @pytest.mark.parametrize("speed", [math.nan, math.inf, -1.0, 1e38])
