@@ -56,7 +56,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was typed; click's usage error, with the nearest one, if there is none."""
         name = args[0].replace("_", "-")
-        if name not in COMMANDS and name[:1] != "-":
+        if name not in COMMANDS and name[:1] != "-" and not ctx.resilient_parsing:
             near = get_close_matches(name, COMMANDS, n=1)
             hint = f" (did you mean `vpoc {near[0]}`?)" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx)

@@ -9,11 +9,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import click
 import pytest
 import torch
 
 from vpoc import __version__, kernel
-from vpoc.cli import COMMANDS, run
+from vpoc.cli import COMMANDS, cli, run
 from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
 from vpoc.features import compute
@@ -128,6 +129,10 @@ def test_an_error_is_one_line_and_with_json_also_an_object(capsys, arguments, co
     assert (told["schema"], told["error"]["code"], told["error"]["message"]) == (2, code, message)
     assert remedy in told["error"]["remedy"]
     assert err == line[2]
+
+
+def test_completion_after_a_mistyped_command_prints_nothing():
+    assert cli.resolve_command(click.Context(cli, resilient_parsing=True), ["mrege", "--data"])[0] is None
 
 
 def test_what_a_message_quotes_is_no_command_to_a_terminal_and_of_bounded_length(capsys, merged, tmp_path):
