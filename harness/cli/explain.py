@@ -150,9 +150,8 @@ def _explained(
         # Build the cells from the record's own stack: a record from another host may use another name for its stack.
         work = work_words(intent, matrix)
         tries = [settings.invocation.command("run-cell", cell, *work) for cell in told["try"]]
-    detail = detail_as_told(folder, record)
-    detail = "" if detail in found.cause else f": {detail}"
-    lines = [run, f"outcome   {record.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
+    detail = "" if quoted.detail in found.cause else f": {quoted.detail}"
+    lines = [run, f"outcome   {quoted.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
