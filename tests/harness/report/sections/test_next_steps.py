@@ -270,5 +270,5 @@ def test_what_is_good_on_a_gpu_is_trained_with_before_it_is_run_on(
 
 
 def test_commands_in_a_text_get_the_options_once() -> None:
-    text = HERE.in_text("read the log, then `matrix explain r1`")
-    assert HERE.in_text(text) == text == "read the log, then `matrix --results 'my results' --root /tmp/host explain r1`"
+    text = HERE.in_text("read `matrix explain r1`")
+    assert HERE.in_text(text) == text == "read `matrix --results 'my results' --root /tmp/host explain r1`"
