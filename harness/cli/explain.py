@@ -142,9 +142,10 @@ def _explained(
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    intent, matrix = record.intent, settings.matrix
-    if "strategy" in changed_options(intent, matrix):
-        # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing.
+    intent, matrix = quoted.intent, settings.matrix
+    if intent.program or "strategy" in changed_options(intent, matrix):
+        # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing; nor
+        # would it with our app instead of the user's program.
         tries = _variables(settings, found)
     else:
         # Build the cells from the record's own stack: a record from another host may use another name for its stack.

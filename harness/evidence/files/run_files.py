@@ -160,13 +160,16 @@ class Record(Versioned):
         return f"{self.outcome} ({self.diagnosis})" if self.diagnosis else self.outcome
 
     def quoted(self) -> Self:
-        """Return the record of another user or host with its texts quoted, so that none passes for our own words."""
+        """Return the record of another user or host with its texts quoted, so that none passes for our own words.
+
+        Its commands are left out: they could be any, for this user to type.
+        """
         intent, quote = self.intent, partial(safe_text, most=LONGEST_QUOTE)
         names = {name: quote(getattr(intent, name)) for name in ("cell", "stack", "preset", "workload")}
         fault = intent.injected_fault and quote(intent.injected_fault)
         data = intent.data.model_copy(update={"path": quote(intent.data.path)})
         texts = {
-            "intent": intent.model_copy(update={**names, "injected_fault": fault, "data": data}),
+            "intent": intent.model_copy(update={**names, "injected_fault": fault, "data": data, "commands": {}}),
             "diagnosis": self.diagnosis and quote(self.diagnosis),
             "detail": quote(self.detail),
             "exit": {quote(phase): quote(how) for phase, how in self.exit.items()},

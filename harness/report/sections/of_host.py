@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from harness.base.errors import UserError
 from harness.campaign.answered import Command
@@ -51,7 +50,7 @@ def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
     """Return a cached reader of records by run id, which returns None for a record that cannot be read.
 
     It adapts each explanation to the device of its run, which earlier versions of the harness did not do. What another
-    user or host wrote is quoted, and its commands are left out: they could be any, for this user to type.
+    user or host wrote is quoted, and its commands are left out.
     """
 
     @cache
@@ -65,11 +64,7 @@ def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
         mine = results.folder_of(run_id).is_mine
         why = explanation_in_record(record, mine=mine)
         typed = why and why.model_copy(update={"remedy": invocation.in_text(why.remedy)})
-        told: dict[str, Any] = {"explanation": typed}
-        if not mine:
-            record = record.quoted()
-            told["intent"] = record.intent.model_copy(update={"commands": {}})
-        return record.model_copy(update=told)
+        return (record if mine else record.quoted()).model_copy(update={"explanation": typed})
 
     return read
 

@@ -326,14 +326,23 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     results.begin(record.intent)
     results.finish(record.model_copy(update={"explanation": found}))
     assert "try       .venv/bin/matrix run-cell 'x-plain; touch here' --workload" in command("r1").stdout
+    named = make_record("r2", "failed", "crash", stack="host", rocm="6.3", commands={"train": ("/home/evil/python",)})
+    results.begin(named.intent)
+    results.finish(named.model_copy(update={"explanation": found}))
+    assert "--python /home/evil/python" in command("r2").stdout
+    results.folder_of("r2").imported.touch()
+    assert "evil" not in command("r2").stdout
 
 
-def test_what_failed_on_both_gpus_is_not_tried_again_on_one(
-    command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix
+@pytest.mark.parametrize("own_program", [False, True])
+def test_variables_are_named_where_run_cell_cannot_repeat_what_failed(
+    command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix, own_program: bool
 ) -> None:
     stack = {"stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "device": "cuda", "gpus": (0, 1)}
-    options = options_of(matrix.workloads["quick"]) | {"strategy": "ddp", "devices": 2}
-    record = make_record("r1", "failed", "crash", "it failed", options=options, **stack)
+    work: dict[str, Any] = {"options": options_of(matrix.workloads["quick"]) | {"strategy": "ddp", "devices": 2}}
+    if own_program:
+        work = {"program": Program(command=("python", "train.py"), source="code"), "workload": "app-mine"}
+    record = make_record("r1", "failed", "crash", "it failed", **work, **stack)
     folder = results.begin(record.intent)
     (folder / "log.txt").write_text("RuntimeError: NCCL error: unhandled system error\n", encoding="utf-8")
     results.finish(record)
