@@ -304,5 +304,5 @@ def _speaks_plain_http(host: str) -> bool:
 def _reason(error: Exception) -> str:
     """Return the system's message in an error, such as `Connection refused`."""
     text = re.sub(r"\[SSL: \w+\] | \(_ssl\.c:\d+\)", "", str(error)).split("Caused by ")[-1].rstrip("')\"")
-    text = text.rsplit(": ", 1)[-1]
+    text = re.split(r": |\(['\"]|, ['\"]", text)[-1]
     return text + ")" * (text.count("(") - text.count(")"))
