@@ -118,8 +118,8 @@ def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
         # Where nothing passed, no cell is better than another.
         if not any(one.passes for one in tried):
             cells = {one.cell for one in tried}
-            of = cell if len(cells) == 1 else f"{len(cells)} cells"
-            failed = f"all of {many(sum(one.runs for one in tried), 'run')} of {of} failed"
+            of, runs = cell if len(cells) == 1 else f"{len(cells)} cells", sum(one.runs for one in tried)
+            failed = f"{f'all {runs:,} runs' if runs > 1 else 'the only run'} of {of} failed"
         else:
             tried, failed = [best], f"the best, {cell}, is {best.tier}, {_failed(best)}"
         diagnoses = sum((Counter(one.diagnoses) for one in tried), Counter[str]())

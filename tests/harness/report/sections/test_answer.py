@@ -184,8 +184,7 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
 ) -> None:
     said = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
     assert said.startswith(
-        f"No cell trains to the end on one GPU (gfx1100): all of 3 runs of `{STACK}-plain` failed, most often for "
-        "`crash`"
+        f"No cell trains to the end on one GPU (gfx1100): all 3 runs of `{STACK}-plain` failed, most often for `crash`"
     )
     assert answer(make_rows("cpu-plain", 40)).sentence.endswith("it says nothing about GPUs.")
 
@@ -196,7 +195,8 @@ def test_where_nothing_passes_no_cell_is_called_the_best(answer: Callable[..., A
         on_gpus("no-sdma", 0, 3),
         on_gpus("plain", 0, 2, diagnosis="oom", family="f" * 64),
     )
-    assert "(gfx1100): all of 7 runs of 2 cells failed, most often for `oom`;" in answer(*fails).sentence
+    assert "(gfx1100): all 7 runs of 2 cells failed, most often for `oom`;" in answer(*fails).sentence
+    assert f"(gfx1100): the only run of `{STACK}-plain` failed, most" in answer(on_gpus("plain", 0, 1)).sentence
     now = answer(*fails, on_gpus("no-sdma", 1)).sentence
     assert f"(gfx1100): the best, `{STACK}-no-sdma`, is flaky, 3 of 4 runs failed, most often for `crash`" in now
 
