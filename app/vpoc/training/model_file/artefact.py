@@ -155,10 +155,12 @@ def load_plain(content: bytes) -> Any:
     document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     left, most = [document], len(content)
     while left:
-        value, most = left.pop(), most - 1
+        value = left.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        most -= len(inner)
         if most < 0:
             raise ValueError("more values than bytes")
-        left += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        left += inner
     return document
 
 
