@@ -29,8 +29,7 @@ def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | N
     """Return what `write_bars` was given for the content of `data`.
 
     None when `cache` is not there, or torn, changed, of other data or another version, or of another user: it cannot be
-    compared with the data. `digest`: SHA-256 of `data`, if
-    it is being computed already.
+    compared with the data. `digest`: SHA-256 of `data`, if it is being computed already.
     """
     if not is_own(cache):
         return None

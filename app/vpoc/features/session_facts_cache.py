@@ -53,8 +53,8 @@ def cached_session_facts(
 ) -> tuple[Bars, SessionFacts] | None:
     """Return what `write_session_facts` was given for the content of `data` and these options; the Bars have no rows.
 
-    None if `path` does not exist, or is torn, changed, or of other data, options, fields or another version. `digest`:
-    the SHA-256 of `data`, if it is already being computed.
+    None if `path` does not exist, or is torn, changed, or of other data, options, fields, another version or another
+    user. `digest`: the SHA-256 of `data`, if it is already being computed.
     """
     if not is_own(path):
         return None
