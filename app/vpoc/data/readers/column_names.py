@@ -66,6 +66,12 @@ def find_columns(
             f"{path}: no stamp column; there are: {', '.join(names)}; needed: one of "
             f"{', '.join(COLUMN_NAMES['stamp'])}, or --column NAME=stamp"
         )
+    halves = {"up", "down"}
+    if "volume" in needed and halves <= set(names) and names[places.get("volume", names.index("up"))] in halves:
+        raise UserError(
+            f"{path}: up and down are parts of the volume, as TradeStation exports it; add a column volume that is "
+            "their sum"
+        )
     missing = [column for column in needed if column not in places]
     if missing:
         raise UserError(

@@ -75,6 +75,14 @@ def test_csv_with_names_of_the_users_own(path, separator):
         read_vendor(path, columns={"when": "hour"})
 
 
+@pytest.mark.parametrize("own", [None, {"up": "volume"}])
+def test_a_part_of_the_volume_is_not_taken_for_the_whole(path, own):
+    """TradeStation's export of intraday bars."""
+    path.write_text('"Date","Time","Open","High","Low","Close","Up","Down"\n01/08/2024,0931,4740,4741,4740,4741,8,5\n')
+    with pytest.raises(UserError, match=r"up and down are parts of the volume.*; add a column volume"):
+        read_vendor(path, columns=own)
+
+
 def test_date_and_time_in_two_columns(path):
     """Sierra Chart's text export: the close is named Last, and columns with numbers of trades follow."""
     frame = synthetic(5)
