@@ -17,6 +17,7 @@ from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import BREACH, ResultDiagnosis
 
 UNKNOWN = "unknown"
+OF_OWN_PROGRAM = "your own program crashed: "
 STOPPED = "stopped"
 """The class of a log that ends in the middle of the work, without a failure."""
 END_LINES = 12
@@ -231,10 +232,11 @@ def _decided(outcome: Outcome) -> Explanation:
 
 def _explanation(signature: Signature, lines: list[Line], facts: Facts, presets: Collection[str] | None) -> Explanation:
     detail = f": {facts.outcome.detail}" if signature.where in ("exit", "stack") and facts.outcome else ""
+    own_crash = facts.own_program and signature.class_ == "crash"
     return Explanation(
         rule=signature.id,
         class_=signature.class_,
-        cause=f"{signature.cause}{detail}",
+        cause=f"{OF_OWN_PROGRAM * own_crash}{signature.cause}{detail}",
         remedy=signature.remedy,
         link=signature.link,
         presets=tuple(name for name in signature.presets if presets is None or name in presets),

@@ -372,6 +372,15 @@ def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
     assert (missing.class_, missing.rule) == ("user-code", "exit-own-not-found")
 
 
+def test_a_crash_is_said_to_be_of_the_users_own_program_and_its_stacks_to_be_in_the_log(
+    explain: Callable[..., Explanation],
+) -> None:
+    log = {"log.txt": "Fatal Python error: Segmentation fault\n"}
+    crashed = explain(log, Exit(-11), program=Program(command=("python", "x.py"), source="code"))
+    assert crashed.cause.startswith("your own program crashed: a library touched memory")
+    assert crashed.remedy.startswith("read the stacks in the log")
+
+
 @pytest.mark.parametrize("words", ["", "\x1b[2J", "SIGNOT", f"exit {'9' * 5000}", f"signal {'9' * 5000}"])
 def test_words_that_another_host_invented_tell_nothing(
     words: str, make_record: Callable[..., Record], tmp_path: Path
