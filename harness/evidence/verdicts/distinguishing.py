@@ -9,6 +9,7 @@ from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.row import Row
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import work_in_words
+from harness.matrix.programs import STDOUT
 from harness.matrix.workload_options import AMOUNTS, arguments
 
 # Most differences that are named; of more, the number is given.
@@ -87,6 +88,8 @@ def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict
     if intent is None or its is None:
         return parts
     parts |= _option_words(intent)
+    if _version(intent) != _version(its):
+        parts["version"] = "with earlier files of the program"
     parts |= {"kernel": f"kernel {intent.host.kernel}", "driver": f"driver {intent.host.driver}"}
     if one.environment_hash != newest.environment_hash:
         changed = [word for name, word in PARTS.items() if intent.environment.get(name) != its.environment.get(name)]
@@ -94,18 +97,28 @@ def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict
     return parts
 
 
+def _version(intent: Intent) -> str | None:
+    return intent.program and intent.program.options.get("version")
+
+
 def _option_words(intent: Intent) -> dict[str, str]:
     return {name: _option(name, value) for name, value in _options(intent).items() if name not in AMOUNTS}
 
 
 def _options(intent: Intent) -> dict[str, Any]:
-    """Return the options of a run; for a program of the user's own, its command instead of the program."""
-    program = intent.options.get("program")
-    own = {"command": " ".join(intent.program.command)} if intent.program else {}
+    """Return the options of a run; for a program of the user's own, those of the program instead of the program."""
+    program, own = intent.options.get("program"), {}
+    if one := intent.program:
+        own = {
+            "command": " ".join(one.command),
+            "environment": " ".join(f"{name}={value}" for name, value in one.environment.items()),
+            "produces": [product.file for product in one.produces] or False,
+            "progress": one.progress != STDOUT and one.progress,
+        }
     return {**{name: value for name, value in intent.options.items() if value is not program}, **own}
 
 
 def _option(name: str, value: Any) -> str:
-    if name == "command":
+    if name in ("command", "environment"):
         return str(value)
     return " ".join(arguments({name: value})) or f"without {'--' + name.replace('_', '-')}"

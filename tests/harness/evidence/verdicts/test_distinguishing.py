@@ -71,13 +71,17 @@ def test_another_kernel_is_named(said: Said, host: HostFacts) -> None:
     assert said({"host": older}, {"host": host}) == ["kernel 5.10", f"kernel {host.kernel}"]
 
 
-def test_a_program_is_known_by_its_command_else_by_the_time(said: Said) -> None:
-    def of(command: str, version: str) -> dict[str, Any]:
-        program = {"command": command, "source": "/x"}
+def test_a_program_is_known_by_its_command_and_options_else_by_the_time(said: Said) -> None:
+    def of(command: str, version: str, **more: Any) -> dict[str, Any]:
+        taken = {"folder": "/y", "version": version}
+        program = {"command": command, "source": "/x", "taken": taken, **more}
         return {"program": program, "options": {"program": {"command": command.split(), "version": version}}}
 
     assert said(of("python a.py", "1"), of("python b.py", "1")) == ["python a.py", "python b.py"]
-    assert said(of("python a.py", "1"), of("python a.py", "2"))[0].startswith("last run 2001-09-09 ")
+    writes = of("python a.py", "1", produces=[{"file": "x.pt"}], environment={"A": "1"})
+    assert said(of("python a.py", "1"), writes) == ["without --produces", "A=1, --produces x.pt"]
+    earlier, newest = said(of("python a.py", "1"), of("python a.py", "2"))
+    assert (earlier, newest[:20]) == ("with earlier files of the program", "last run 2001-09-09 ")
 
 
 def test_what_the_other_columns_tell_apart_needs_no_words(make_record: Callable[..., Record]) -> None:
