@@ -199,10 +199,15 @@ def advance_in_words(current: Current, now: float) -> str:
     if line is None or current.doing:
         words = [current.doing or "starting"] if current.cell else []
     else:
-        counted = f" {line.done}" + (f"/{line.total}" if line.total else "") if line.done or line.total else ""
-        words = [f"{line.phase}{counted}", *_numbers(current)]
+        step = current.advance
+        words = [*([_counted(step)] if step and step is not line else []), _counted(line), *_numbers(current)]
     words.append(f"{span(now - current.began)} so far")
     return ", ".join([*words, *_left(current.seconds_left(now))])
+
+
+def _counted(line: Progress) -> str:
+    counted = f" {line.done}" + (f"/{line.total}" if line.total else "") if line.done or line.total else ""
+    return f"{line.phase}{counted}"
 
 
 def _current(current: Current, now: float, width: int) -> Iterator[RenderableType]:
@@ -242,7 +247,8 @@ def _numbers(current: Current) -> Iterator[str]:
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:
     """Return the most detailed form of the grid that fits; if none fits, the number of cells of each tier."""
     for short, numbered in ((False, False), (True, False), (True, True)):
-        for turned in (False, True):
+        # Presets in rows come first, as in the answer at the end.
+        for turned in (True, False):
             head, rows, legend = _rows(squares, running, short=short, numbered=numbered, turned=turned)
             under = Text("\n".join(legend), style="dim")
             lines = 1 + len(rows) + sum(-(-cell_len(line) // width) for line in legend)

@@ -75,9 +75,9 @@ def test_the_grid_tells_every_tier_its_counts_and_which_cell_runs() -> None:
     )
     lines = shown(Scene(NOW - 600, squares, (a_run(cell="cpu-no-sdma"),), done=2, total=12, ends=NOW + 1500))
     assert lines[:3] == [
-        "                    plain             no-sdma",
-        "cpu                 33/33 known-good  >",
-        "rocm6.3-torch2.9.1  0/2 failing       2/3 flaky",
+        "         cpu               rocm6.3-torch2.9.1",
+        "plain    33/33 known-good  0/2 failing",
+        "no-sdma  >                 2/3 flaky",
     ]
     assert lines[-1] == "2 of 12 runs, 10 min so far, about 25 min left"
 
@@ -100,7 +100,7 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "step 30/120, loss 0.6931, 2.0 GB RAM, 2 min so far, about 2 min left" in text
     # A line of progress without a loss does not hide the last loss.
     validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
-    assert "validate 0/9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
+    assert "step 30/120, validate 0/9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
     assert "left" not in " ".join(shown(Scene(NOW, currents=(a_run().advanced(a_line(done=120)),))))
     assert a_run().seconds_left(NOW) == validating.seconds_left(NOW) == 90
     device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
@@ -120,7 +120,7 @@ def test_the_bar_does_not_jump_where_a_training_is_validated() -> None:
         # Keep the colours, because they show how far the bar is.
         console = Console(file=io.StringIO(), width=200, force_terminal=True)
         console.print(LiveView(Scene(NOW, currents=(current,)), NOW))
-        drawn, found, _ = console.file.getvalue().partition(f"{current.last.phase} " if current.last else "")  # type: ignore[attr-defined]
+        drawn, found, _ = console.file.getvalue().partition(f"{current.advance.phase} " if current.advance else "")  # type: ignore[attr-defined]
         assert found
         return str(drawn)
 
