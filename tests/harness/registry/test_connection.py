@@ -313,7 +313,7 @@ def test_without_an_engine_only_loopback_is_plain(monkeypatch: pytest.MonkeyPatc
     assert not connection._speaks_plain_http("10.1.2.3:5000")
 
 
-def test_a_registry_without_encryption_is_told_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_without_encryption_is_reported_in_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_speaks_plain_http", lambda _: False)
     with FakeRegistry().serving() as host, pytest.raises(UserError, match=rf"{host} does not answer: [\w ]+; check"):
         Connection(host).ask("GET", "nothing")
