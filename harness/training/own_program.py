@@ -163,10 +163,15 @@ def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
 
 
 def _missed(program: Program, records: Sequence[Record], results: Results) -> bool:
-    """Return whether the last attempts failed without progress so often that their checkpoint is suspect."""
+    """Return whether the last attempts failed without progress so often that their checkpoint is suspect.
+
+    Those that could not run as requested say nothing about it.
+    """
     count = 0
     for record in reversed(records):
         folder = results.folder_of(record.intent.run_id)
+        if is_mistaken(record, folder):
+            continue
         if record.outcome not in ("failed", "hung") or whole_progress(folder, program).advances:
             break
         count += 1

@@ -217,3 +217,12 @@ def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> 
     assert len(trainer.records) == 3
     # There is nothing to continue, so no later command speaks of these.
     assert not list(trainer.results.folder.glob("trainings/*.json"))
+    (trainer.output.parent / "code/train.py").write_text(
+        'import os, sys; "--resume" in sys.argv and sys.exit(2); os.mkdir("out"); open("out/step-001", "w")\n'
+        'print("step 1/20 loss 1", flush=True); os.abort()'
+    )
+    for _ in range(3):
+        trainer.run("--workload", "mine", status=2)
+    # The checkpoint stays, for when the program is corrected.
+    resumed = [record.intent.commands["train"][-1] for record in trainer.records[3:]]
+    assert resumed == ["train.py", *["out/step-001"] * 3]
