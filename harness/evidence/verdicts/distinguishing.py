@@ -111,7 +111,7 @@ def _options(intent: Intent) -> dict[str, Any]:
     if one := intent.program:
         own = {
             "command": " ".join(one.command),
-            "environment": " ".join(f"{name}={value}" for name, value in one.environment.items()),
+            "variables": " ".join(f"{name}={value}" for name, value in one.environment.items()),
             "produces": [product.file for product in one.produces] or False,
             "progress": one.progress != STDOUT and one.progress,
         }
@@ -119,6 +119,6 @@ def _options(intent: Intent) -> dict[str, Any]:
 
 
 def _option(name: str, value: Any) -> str:
-    if name in ("command", "environment"):
+    if name in ("command", "variables"):
         return str(value)
     return " ".join(arguments({name: value})) or f"without {'--' + name.replace('_', '-')}"

@@ -80,6 +80,8 @@ def test_a_program_is_known_by_its_command_and_options_else_by_the_time(said: Sa
     assert said(of("python a.py", "1"), of("python b.py", "1")) == ["python a.py", "python b.py"]
     writes = of("python a.py", "1", produces=[{"file": "x.pt"}], environment={"A": "1"})
     assert said(of("python a.py", "1"), writes) == ["without --produces", "A=1, --produces x.pt"]
+    earlier, newest = said({**writes, "environment_hash": "e", "environment": {"lock": "old", "app": "2"}}, writes)
+    assert (earlier, newest[:20]) == ("with an earlier packages", "last run 2001-09-09 ")
     earlier, newest = said(of("python a.py", "1"), of("python a.py", "2"))
     assert (earlier, newest[:20]) == ("with earlier files of the program", "last run 2001-09-09 ")
 
