@@ -98,7 +98,7 @@ def _parts(one: Verdict, newest: Verdict, intents: Mapping[str, Intent]) -> dict
 
 
 def _version(intent: Intent) -> str | None:
-    return intent.program.options.get("version") if intent.program else None
+    return intent.program.taken.version if intent.program and intent.program.taken else None
 
 
 def _option_words(intent: Intent) -> dict[str, str]:
