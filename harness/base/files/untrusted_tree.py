@@ -268,7 +268,11 @@ def safe_text(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
     """
     text = one_line(str(name))
     text = text if len(text) <= most else f"{text[: most - 3]}..."
-    return text if PLAIN.fullmatch(text) else "'{}'".format(text.replace("'", "\\'"))
+    if PLAIN.fullmatch(text):
+        return text
+    mark = '"' if "'" in text and '"' not in text else "'"
+    escaped = text.replace(mark, f"\\{mark}")
+    return f"{mark}{escaped}{mark}"
 
 
 def _open_file(folder: int, name: str, most: int) -> tuple[int, os.stat_result]:

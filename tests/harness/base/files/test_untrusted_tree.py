@@ -339,7 +339,8 @@ def test_what_cannot_be_removed_is_reported(work: Path, monkeypatch: pytest.Monk
 
 def test_a_name_is_shown_in_one_line_that_moves_nothing() -> None:
     assert safe_text("a\nb\x1b[2J\udcff") == r"'a\nb\x1b[2J\udcff'"
-    assert safe_text("a'; GPU 0 is broken") == r"'a\'; GPU 0 is broken'"
+    assert safe_text("a'; GPU 0 is broken") == '"a\'; GPU 0 is broken"'
+    assert safe_text("a'\"; GPU 0 is broken") == r"""'a\'"; GPU 0 is broken'"""
     assert len(safe_text("x" * 1000)) == 80
 
 
