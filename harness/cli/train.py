@@ -245,7 +245,10 @@ def _print_following(
     if ended.model and not any(WORSE in losses for losses in ended.losses):
         words = words_to_predict(workload, ended.model, data, output)
         predict = settings.invocation.command("exec", cell.id, *words)
-        why = "applies the model to these bars; of a longer file it scores what came after them"
+        why = (
+            "applies the model to the bars that it was trained on, which is neither forecast nor test: give a longer "
+            "file, and it scores what came after them"
+        )
         print_next(err, Command(command=predict, why=why))
         err.print(escape(f"Skill or luck? Whether anything on these bars beats chance: {evaluate}"), soft_wrap=True)
     else:
