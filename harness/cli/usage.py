@@ -40,8 +40,11 @@ def usage_line(error: click.UsageError) -> str:
         # Compare without the dashes, which make short names look alike, such as --open and --force.
         near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
         of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
-        said = "No such option '--hours'. Did you mean '--budget'?" if of_time else None
-        error = click.NoSuchOption(name, said, [f"--{one}" for one in near], error.ctx)
+        near = ["budget"] if of_time else near
+        hint = f" (did you mean {' or '.join(f'--{one}' for one in near)}?)" if near else ""
+        if error.ctx.info_name == "train":
+            hint += "; `matrix exec best vpoc train` has more of them"
+        error = click.NoSuchOption(name, f"No such option {name!r}{hint}", ctx=error.ctx)
     said = error.format_message().rstrip(".")
     for kind, plain in (("integer", "whole number"), ("float", "number")):
         said = re.sub(rf" is not a valid {kind}( range)?$", f" is not a {plain}", said)

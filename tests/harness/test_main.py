@@ -80,10 +80,11 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
     [
         (["show", "--selektion", "default"], "No such option '--selektion'"),
         (["report", "--open"], "No such option '--open'; see"),
-        (["plan", "--repeat", "3"], "No such option '--repeat'. Did you mean '--repeats'?; see"),
+        (["plan", "--repeat", "3"], "No such option '--repeat' (did you mean --repeats?); see"),
         (["run", "--repeats", "none"], "'none' is not a whole number"),
         (["inject", "--repeats", "9" * 400], "is not in the range 1<=x<=10000"),
-        (["run", "--hours", "3"], "No such option '--hours'. Did you mean '--budget'?; see"),
+        (["run", "--hours", "3"], "No such option '--hours' (did you mean --budget?); see"),
+        (["train", "--checkpoint-every", "5"], "`.venv/bin/matrix exec best vpoc train` has more of them; see"),
         (["predict"], "(it is the app's: `.venv/bin/matrix exec cpu-plain vpoc predict`)"),
         (["statsu"], "No such command 'statsu' (did you mean `.venv/bin/matrix status`?)"),
         (["run_cel"], "No such command 'run_cel' (did you mean `.venv/bin/matrix run-cell`?)"),
