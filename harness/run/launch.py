@@ -14,7 +14,7 @@ from harness.matrix.workload_options import CHOICE_OPTIONS, FEATURE_OPTIONS, arg
 from harness.run.requested_run import Run
 from harness.run.watch.limits import LIMITS
 
-NOT_CHECKED = "numbers not checked: this host cannot compute a program of your own again"
+NOT_CHECKED = "numbers not checked: only this project's own training can be computed again for comparison"
 
 
 PhaseName = Literal["features", "train"]
