@@ -96,13 +96,18 @@ class LiveScene:
     def __exit__(self, *_: object) -> None:
         say_in_view()
         self._live.stop()
+        # The note disappeared together with the view, but a question that follows may need it.
+        self.print_note()
+
+    def print_note(self) -> None:
+        """Print the answer to a signal, if the view shows one: what is printed later may be its result."""
         if self._note:
-            # The note disappeared together with the view, but a question that follows may need it.
-            self._console.print(escape(self._note), soft_wrap=True)
-            self._note = ""
+            note, self._note = self._note, ""
+            self._console.print(escape(note), soft_wrap=True)
 
     def _shows(self, note: str) -> bool:
-        self._note = note
+        if self.shown:
+            self._note = note
         return self.shown
 
 
@@ -292,6 +297,7 @@ class CampaignDisplay(Lane):
     def log(self, markup: str) -> None:
         """Print a line with the time in front."""
         self._logged = time.monotonic()
+        self._view.print_note()
         self._console.print(stamped(markup), soft_wrap=True)
 
     def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:

@@ -266,12 +266,29 @@ def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     console = console_of(terminal=True)
-    with interruptible(), CampaignDisplay(console):
+    with interruptible(), CampaignDisplay(console) as display:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         wait_for(console, " so far, ending what is running, one moment")
-    assert printed(console).endswith("\rending what is running, one moment\n")
+        display.log("it ended")
+        before, _, after = printed(console).partition("\rending what is running, one moment\n")
+        assert "it ended" not in before
+        assert "it ended" in after
+        signal.raise_signal(signal.SIGINT)
+    assert printed(console).endswith("\rstill ending the running processes, one moment\n")
     assert capfd.readouterr().err == ""
+
+
+def test_a_view_that_lost_its_terminal_leaves_the_answer_to_a_signal_to_the_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    console = console_of(terminal=True)
+    with interruptible(), CampaignDisplay(console):
+        console._force_terminal = False
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert "one moment" not in printed(console)
+    assert capfd.readouterr().err == "ending what is running, one moment\n"
 
 
 def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record: Callable[..., Record]) -> None:
