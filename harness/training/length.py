@@ -1,6 +1,7 @@
 """An estimate of how long a training takes, made before it begins from an earlier run of its cell on the same data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from harness.base.durations import span
 from harness.base.errors import UserError
@@ -29,8 +30,15 @@ def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: R
             epoch = sum(took / one.epochs_done for took, one in zip(epochs_took, trainings, strict=True))
             seconds = max(0.0, record.seconds - sum(epochs_took)) + epoch * workload.epochs
             by = f"by the last run of {cell.id} on this data"
-            return f"{epochs}, each of about {many(steps, 'step')}: about {span(seconds)}, {by}"
+            # Where sessions choose the epoch, fewer are left to train on.
+            alike = _chooses(record.intent.options) == _chooses(options_of(workload))
+            each = f", each of about {many(steps, 'step')}" * alike
+            return f"{epochs}{each}: about {span(seconds)}, {by}"
     return f"{epochs}; how long one takes is not known yet: the first one shows it"
+
+
+def _chooses(options: Mapping[str, Any]) -> bool:
+    return options.get("keep") == "best" or bool(options.get("patience"))
 
 
 def _of_such(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> Iterator[Record]:

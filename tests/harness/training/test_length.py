@@ -63,6 +63,8 @@ def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[.
     by = "by the last run of cpu-plain on this data"
     assert told() == f"3 epochs at most, each of about 5,000 steps: about 6 min, {by}"
     assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 2 min, {by}"
+    # Without sessions that choose the epoch there are more steps in it.
+    assert told(epochs=1, patience=0, keep="last") == f"1 epoch: about 2 min, {by}"
     assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 2.0 h, {by}"
     # A run with another number of rows or of steps says nothing.
     for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):
