@@ -10,7 +10,7 @@ from harness.base.durations import when
 from harness.base.errors import UserError
 from harness.base.files.storage import json_hash
 from harness.base.schema1 import former_names
-from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.bench import Bench, StackUnavailableError
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import BEST, Plan, make_plan, plain_cpu_cell
@@ -94,7 +94,12 @@ class PreparedTraining:
         if bench.engine and evidence:
             image = pull_known_good(bench.engine, evidence, display.step)
             bench.use_environment(self.job.cell, image.environment(self.job.cell.stack))
-        return train(self.job, self.state, self.file, bench, display)
+        try:
+            return train(self.job, self.state, self.file, bench, display)
+        except StackUnavailableError as error:
+            if not self.job.allow_cpu or self.job.cpu_cell is None or error.stack == self.job.cpu_cell.stack:
+                raise
+            raise UserError(f"{error}; --cell {self.job.cpu_cell.id} trains on the CPU") from error
 
 
 def prepare_training(

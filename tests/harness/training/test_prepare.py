@@ -9,12 +9,14 @@ import pytest
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash, json_hash
+from harness.campaign.bench.bench import Bench, StackUnavailableError
+from harness.campaign.bench.display import Display
 from harness.environments.environment import STAMP
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
 from harness.host.simulated import SimulatedHost, dual_7900xt, without_gpu
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.workload_options import options_of
 from harness.registry.tags.promotions import KnownGood, TagMove, append_move
@@ -307,3 +309,21 @@ def test_what_was_begun_on_a_gpu_goes_on_without_one_only_where_that_is_allowed(
     file.write(on_cpu.state)
     back = prepare_training(asked, matrix, results, dual_host, file)
     assert back.job.cell == begun.job.cell
+
+
+def test_where_the_gpus_environment_cannot_be_made_the_allowed_cpu_is_named(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    dual_host: HostFacts,
+    file: StateFile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unanswered(_bench: Bench, cell: Cell, *_: object) -> None:
+        raise StackUnavailableError(cell.stack, "the index does not answer")
+
+    monkeypatch.setattr(Bench, "make_ready", unanswered)
+    for allow, ends in ((True, "; --cell cpu-plain trains on the CPU"), (False, "")):
+        wanted = replace(asked, cell=replace(asked.cell, allow_cpu=allow))
+        with pytest.raises(UserError, match=f"^the index does not answer{ends}$"):
+            prepare_training(wanted, matrix, results, dual_host, file).run(Display())
