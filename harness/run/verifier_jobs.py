@@ -14,20 +14,8 @@ from harness.matrix.workload_options import REFERENCE_OPTIONS, arguments, option
 from harness.run.launch import base_variables
 from harness.run.requested_run import Run
 
-# A program's pickles are never executed: only the types that weights consist of are loaded. A list may be in another
-# one twice, and in itself.
-LOAD_WEIGHTS = """
-import sys, torch
-left, seen = [torch.load(sys.argv[1], map_location="cpu", weights_only=True)], set()
-while left:
-    value = left.pop()
-    if isinstance(value, torch.Tensor):
-        sys.exit()
-    if id(value) not in seen:
-        seen.add(id(value))
-        left += value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-sys.exit("it holds no tensor")
-"""
+# A module of the app. A program's pickles are never executed: only the types that weights consist of are loaded.
+LOAD_WEIGHTS = "vpoc.training.model_file.saved_file"
 
 
 @dataclass(frozen=True)
@@ -53,7 +41,7 @@ class VerifierJobs:
     def load(self, file: Path) -> Job:
         """Return the process that loads a copy of a file of weights."""
         found = inside(self.folder.kept) / file.name if self.environment.image else file
-        return self._job((str(self.environment.python), "-I", "-c", LOAD_WEIGHTS, str(found)), (self.folder.kept,))
+        return self._job((str(self.environment.python), "-m", LOAD_WEIGHTS, str(found)), (self.folder.kept,))
 
     @property
     def _work(self) -> WorkFolder:

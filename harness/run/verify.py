@@ -31,8 +31,8 @@ from harness.run.watch.watch import Watch
 STALL_LIMITS: Mapping[Phase, float] = {**KNOWN_LIMITS, "import": 120, "data": 300, "features": 600, "step": 120}
 # Longest verification, in seconds: the largest model takes half an hour for the samples of fifteen years.
 LIMIT_SECONDS = 3600
-# Longest time to load a file of weights, in seconds.
-LOAD_SECONDS = 600
+# Longest time to load a file of weights, in seconds, and size in bytes below which no disk is the reason for more.
+LOAD_SECONDS, LOADS_IN_TIME_BYTES = 600, 1 << 30
 # Most bytes of the copies of a run's models, with a state of each.
 MOST_KEPT_BYTES = 8 << 30
 # Reasons that end the run as a whole: the verification could not be started, which is not the run's fault, or its
@@ -144,7 +144,9 @@ def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:
         job = make(file)
         with _watch(spec.folder, executor, root) as watch:
             exit_ = watch.execute(job, LOAD_SECONDS)
-        if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
+        if watch.stopped_by == "time-limit" and file.stat().st_size < LOADS_IN_TIME_BYTES:
+            return f"does not load within {LOAD_SECONDS} seconds", ""
+        if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code == KILLED:
             return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"
         return ("", "") if exit_.ok else (f"does not load: {last_line(job.log)}", "")
 

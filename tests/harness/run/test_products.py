@@ -4,10 +4,8 @@ import json
 import math
 import os
 import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ import pytest
 from harness.evidence.files.run_folder import RunFolder
 from harness.matrix.programs import Program
 from harness.run.products import check_products, safetensors_problem, stamps
-from harness.run.verifier_jobs import LOAD_WEIGHTS
 
 
 def safetensors(header: Mapping[str, Any], data: bytes) -> bytes:
@@ -153,22 +150,3 @@ def test_a_header_of_more_objects_than_tensors_have_is_not_taken_in(tmp_path: Pa
     file = tmp_path / "model.safetensors"
     file.write_bytes(struct.pack("<Q", len(objects)) + objects + bytes(8))
     assert safetensors_problem(file) == UNREADABLE
-
-
-@pytest.mark.parametrize(("weights", "said"), [(False, "it holds no tensor"), (True, None)])
-def test_what_is_in_a_file_of_weights_twice_is_looked_at_once(
-    weights: bool, said: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file of two kilobytes can nest forty lists that each hold the next one twice: 2**40 items to visit."""
-    torch = ModuleType("torch")
-    tensor = type("Tensor", (), {})
-    nested: list[Any] = [tensor()] if weights else []
-    for _ in range(40):
-        nested = [nested, nested]
-    nested.append(nested)
-    vars(torch).update(Tensor=tensor, load=lambda *_, **__: {"a": nested})
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(sys, "argv", ["-c", "model.pt"])
-    with pytest.raises(SystemExit) as ended:
-        exec(LOAD_WEIGHTS, {})
-    assert ended.value.code == said

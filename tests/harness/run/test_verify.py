@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.environments.verifier import Verifier
 from harness.evidence.files.app_files import InputFile, Training
 from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.index import Index
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.records import Results
@@ -367,3 +369,31 @@ def test_models_are_not_copied_where_they_are_too_large(
         assert re.match(r"its models and states have [\d.]+ kB, ", record.detail)
     kept = place.results.run_folder("r1") / "kept"
     assert [file.name for file in kept.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize(
+    ("code", "problem", "unchecked"),
+    [
+        ("import time; time.sleep(60)", "does not load within 0.2 seconds", ""),
+        ("import os; os.abort()", "does not load: ", ""),
+        ("import os; os.kill(os.getpid(), 9)", "", "ended with SIGKILL"),
+    ],
+    ids=["hangs", "crashes", "is killed"],
+)
+def test_a_file_of_weights_that_ends_its_reader_does_not_load(
+    code: str, problem: str, unchecked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a large file may be slow to load, and only a process that is killed may lack memory."""
+    folder = RunFolder(tmp_path / "run")
+    folder.make_places()
+    (weights := tmp_path / "m.pt").write_bytes(b"small")
+    monkeypatch.setattr(verify, "LOAD_SECONDS", 0.2 if "sleep" in code else 60)
+
+    def job(_file: Path) -> Job:
+        return Job((sys.executable, "-c", code), {}, folder.path, folder.verification_log, work=tmp_path)
+
+    spec: Any = SimpleNamespace(folder=folder, loader=job)
+    loads = verify.loader_of(spec, ProcessExecutor(), Path("/"))
+    assert loads is not None
+    found = loads(weights)
+    assert (found[0][: len(problem) or None], found[1]) == (problem, unchecked)

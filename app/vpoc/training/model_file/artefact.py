@@ -2,7 +2,6 @@
 
 import io
 import re
-import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -19,6 +18,7 @@ from vpoc.features.targets import TARGETS
 from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
 from vpoc.training.inputs.scaling import Scaling
+from vpoc.training.model_file.saved_file import load_saved
 
 MODEL_SCHEMA = 3
 """Since schema 3 a model file contains the scaling that was fitted with the model."""
@@ -141,18 +141,8 @@ def load_state(path: Path, model: Network) -> str:
 
 
 def load_plain(content: bytes) -> Any:
-    """Return the tensors and plain values in a file of torch.save.
-
-    ValueError if parts are compressed or overlap, or a list is in another one many times over: torch does none of that,
-    and a small file could fill the memory.
-    """
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        parts = archive.infolist()
-    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-        raise ValueError("compressed")
-    if sum(part.file_size for part in parts) > len(content):
-        raise ValueError("parts overlap")
-    document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    """Return the tensors and plain values in a file of torch.save; ValueError if a list is in it many times over."""
+    document = load_saved(io.BytesIO(content), only_tensors=True)
     left, most = [document], len(content)
     while left:
         value = left.pop()

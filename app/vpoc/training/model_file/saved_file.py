@@ -1,0 +1,91 @@
+"""Loads a file of torch.save that anybody may have made. As a program: says whether a file holds a tensor."""
+
+import os
+import pickletools
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+ZIP = b"PK\x03\x04"
+# Pickles of a file in the format before torch 1.6; the others have one.
+LEGACY_PICKLES = 5
+
+
+def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
+    """Return the tensors and plain values in a file of torch.save.
+
+    ValueError where a small file could fill the memory or take hours: torch compresses no part, and lets none overlap;
+    a tuple that is in others many times over is hashed as often where it is a key. With `only_tensors` also where it
+    names other types, some of which take any memory that they are told to.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    pickles, count = file, LEGACY_PICKLES
+    if only_tensors or file.read(len(ZIP)) == ZIP:
+        with zipfile.ZipFile(file) as archive:
+            parts = archive.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("compressed")
+        if sum(part.file_size for part in parts) > size:
+            raise ValueError("parts overlap")
+        file.seek(0)
+        pickles, count = BytesIO(torch._C.PyTorchFileReader(file).get_record("data.pkl")), 1
+    pickles.seek(0)
+    for _ in range(count):
+        _check_pickle(pickles, size, only_tensors=only_tensors)
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _check_pickle(pickle: IO[bytes], most: int, *, only_tensors: bool) -> None:
+    """ValueError if what a pickle repeats has more than `most` values, each counted as often as it is repeated."""
+    sizes, marks, kept = list[int](), list[int](), dict[Any, int]()
+    for opcode, argument, _ in pickletools.genops(pickle):
+        if only_tensors and opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
+            raise ValueError(f"names {argument:.80}")
+        if opcode.name == "MARK":
+            marks.append(len(sizes))
+        elif opcode.name.endswith("PUT"):
+            kept[argument] = sizes[-1]
+        elif opcode.name.endswith("GET"):
+            sizes.append(kept.get(argument, 1))
+            most -= sizes[-1]
+        else:
+            taken = [part for part in opcode.stack_before if part is not pickletools.markobject]
+            first = len(sizes) - len(taken)
+            if pickletools.stackslice in taken:
+                first = marks.pop() - len(taken) + 1
+            sizes[first:] = [sum(sizes[first:]) + 1] * len(opcode.stack_after)
+        if most < 0:
+            raise ValueError("more values than bytes")
+
+
+def _is_of_tensors(name: str) -> bool:
+    known = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
+    return name in known or (name.startswith("torch ") and name.endswith("Storage"))
+
+
+def _main(path: Path) -> str | None:
+    """Return what is wrong with a file of weights, in one line; None where it loads and holds a tensor."""
+    try:
+        with path.open("rb") as file:
+            left, seen = [load_saved(file, only_tensors=False)], set[int]()
+    except Exception as error:  # a damaged file can fail anywhere in the unpickler
+        return f"{type(error).__name__}: {error}"
+    while left:
+        value = left.pop()
+        if isinstance(value, torch.Tensor):
+            return None
+        # A list may be in another one twice, and in itself.
+        if id(value) not in seen:
+            seen.add(id(value))
+            left += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return "it holds no tensor"
+
+
+if __name__ == "__main__":
+    sys.exit(_main(Path(sys.argv[1])))

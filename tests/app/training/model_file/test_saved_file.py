@@ -1,0 +1,97 @@
+"""Tests of loading files of torch.save that anybody may have made."""
+
+import io
+import pickle
+import re
+import subprocess
+import sys
+import zipfile
+from copy import copy
+
+import pytest
+import torch
+
+from vpoc.training.model_file.saved_file import load_saved
+
+
+def saved(value, *, legacy=False):
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=not legacy)
+    return file.getvalue()
+
+
+def with_pickle(content):
+    """Return a file of torch.save in which another pickle is in the place of its own."""
+    changed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved({"a": torch.zeros(1)}))) as archive, zipfile.ZipFile(changed, "w") as other:
+        for part in archive.infolist():
+            own = part.filename.endswith("data.pkl")
+            other.writestr(part.filename, content if own else archive.read(part))
+    return changed.getvalue()
+
+
+def doubled(times):
+    """Return the pickle of a dictionary, with a key of a tuple that has the one before it twice, and that the next."""
+    keys = b")" + b"".join(b"q%ch%c\x86" % (number, number) for number in range(times))
+    return b"\x80\x02}" + keys + b"Ns."
+
+
+def test_parts_that_overlap_are_in_no_file():
+    """Each of the parts would take its memory."""
+    changed = io.BytesIO()
+    both = saved({"a": torch.zeros(1000), "b": torch.zeros(1000)})
+    with zipfile.ZipFile(io.BytesIO(both)) as archive, zipfile.ZipFile(changed, "w") as other:
+        for part in archive.infolist():
+            if part.filename.endswith("data/1"):
+                last = copy(other.NameToInfo[part.filename.replace("data/1", "data/0")])
+                last.filename = part.filename
+            else:
+                other.writestr(part.filename, archive.read(part))
+        other.filelist.append(last)
+    changed.seek(0)
+    assert torch.load(changed, weights_only=True).keys() == {"a", "b"}
+    with pytest.raises(ValueError, match="parts overlap"):
+        load_saved(changed, only_tensors=False)
+
+
+@pytest.mark.parametrize("only_tensors", [True, False])
+def test_a_key_of_tuples_in_tuples_many_times_over_is_in_no_file(only_tensors):
+    """Hashing it takes twice as long with each of them: 60 take centuries."""
+    few = load_saved(io.BytesIO(with_pickle(doubled(4))), only_tensors=only_tensors)
+    assert len(pickle.dumps(few)) > 0
+    with pytest.raises(ValueError, match="more values than bytes"):
+        load_saved(io.BytesIO(with_pickle(doubled(60))), only_tensors=only_tensors)
+
+
+def test_a_model_names_no_type_that_takes_memory_of_any_size():
+    content = with_pickle(b"\x80\x02c__builtin__\nbytearray\nK\x05\x85R.")
+    assert load_saved(io.BytesIO(content), only_tensors=False) == bytearray(5)
+    with pytest.raises(ValueError, match="names __builtin__ bytearray"):
+        load_saved(io.BytesIO(content), only_tensors=True)
+
+
+nested: list[object] = [torch.zeros(1)]
+empty: list[object] = []
+for _ in range(40):
+    nested, empty = [nested, nested], [empty, empty]
+nested.append(nested)
+betas = (0.9, 0.999)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (saved({"a": nested, "groups": [{"betas": betas}] * 9}), ""),
+        (saved({"w": torch.nn.Parameter(torch.zeros(2)), "of": torch.Size([2])}, legacy=True), ""),
+        (saved(empty), "it holds no tensor"),
+        (b"no model", ".*Error: .*"),
+        (b"", ".*Error: .*"),
+    ],
+    ids=["nested", "legacy", "empty", "other", "nothing"],
+)
+def test_a_file_of_weights_loads_and_holds_a_tensor(content, said, tmp_path):
+    (tmp_path / "m.pt").write_bytes(content)
+    words = [sys.executable, "-m", "vpoc.training.model_file.saved_file", tmp_path / "m.pt"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert re.fullmatch(said, done.stderr.strip()), done.stderr
+    assert done.returncode == bool(said)
