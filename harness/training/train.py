@@ -76,7 +76,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             settings = settings_after(asked, state.begins)
             begin = _next(attempts, settings, job, bench)
             if begin is None:
-                if why := records[-1].not_verified:
+                last = records[-1]
+                if why := last.not_verified or (None if job.program else last.intent.not_verified):
                     display.problem(f"the model was not verified independently: {why}")
                 elif since := verified_since(attempts):
                     display.problem(

@@ -40,6 +40,7 @@ class Script:
     lines: Sequence[Progress] = ()
     unhealthy: tuple[int, ...] = ()
     not_verified: str | None = None
+    no_verifier: str | None = None
     accounted: tuple[int, ...] | None = None
 
 
@@ -67,7 +68,7 @@ class Pretending(Bench):
         self.made.append(run)
         script = self.scripts.pop(0)
         folder = self.results.folder_of(run.run_id)
-        intent = resolve_run(run, folder).intent
+        intent = resolve_run(run, folder).intent.model_copy(update={"not_verified": script.no_verifier})
         self.results.begin(intent)
         folder.log.write_text(f"something\n{WORDS}\n", encoding="utf-8")
         output = Path(folder.work.output)
