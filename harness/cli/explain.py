@@ -153,7 +153,9 @@ def _explained(
         tries = [settings.invocation.command("run-cell", cell, *work) for cell in told["try"]]
     detail = "" if quoted.detail in found.cause else f": {quoted.detail}"
     lines = [run, f"outcome   {quoted.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
-    lines = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines]
+    if record.detail.startswith(BY_CTRL_C):
+        # Not in a line of a log, which is quoted as it is.
+        lines[:4] = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines[:4]]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
 

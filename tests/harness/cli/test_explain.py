@@ -290,6 +290,13 @@ def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
     assert "stopped by SIGINT, which the harness got (it ends a run by SIGTERM); its image\n" in said
 
 
+def test_a_line_of_a_log_is_quoted_as_it_is(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("own", "torch.OutOfMemoryError: HIP out of memory, stopped by SIGINT\n", "exit 1")
+    said = command("own").stdout
+    assert "stopped by SIGINT" in said
+    assert "which the harness got" not in said
+
+
 def test_no_preset_is_offered_for_a_run_without_rocm(
     command: Command, results: Results, make_record: Callable[..., Record]
 ) -> None:
