@@ -42,6 +42,7 @@ from harness.environments.docker.own_images import (
     find_runtime_image,
     find_stack_image,
     is_own,
+    own_ids,
     remember,
 )
 from harness.environments.docker.source_state import NO_TIME, source_revision
@@ -73,7 +74,9 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
                 below, tag = stack_tag(stack_image.labels), cell_tag(cell)
                 image = build_cell(engine, cell, stack_image, labels, notify, below=below, tag=tag)
                 remember(image, on_others=not is_own(stack_image.id))
-        _tag(engine, image, cell_tag(cell))
+        # People take the tag for what this checkout built, or for what they pulled or loaded under it.
+        if image.id in own_ids() or find(engine, cell_tag(cell)) is None:
+            _tag(engine, image, cell_tag(cell))
         return image
 
 

@@ -1,0 +1,30 @@
+"""Tests of making images that need no engine."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.environments.docker import build, own_images
+from harness.environments.docker.images import Image
+from harness.matrix.cells import Matrix
+
+
+@pytest.mark.parametrize(("own", "there", "moved"), [(True, True, True), (False, True, False), (False, False, True)])
+def test_the_tag_of_a_cell_is_moved_to_no_image_of_somebody_else(
+    own: bool, there: bool, moved: bool, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image with the labels of one that is built here is used where there is no other."""
+    image = Image(id="sha256:a", labels={}, layers=(), size=1)
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own")
+    if own:
+        own_images.remember(image)
+    monkeypatch.setattr(build, "BUILDS", tmp_path)
+    monkeypatch.setattr(build, "current_image", lambda *_: image)
+    monkeypatch.setattr(build, "find", lambda *_: image if there else None)
+    tagged = list[str]()
+    api = SimpleNamespace(tag=lambda of, *_: tagged.append(of))
+    engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
+    assert build.ensure_cell_image(engine, matrix.cells["cpu-plain"]) is image
+    assert tagged == [image.id] * moved
