@@ -23,22 +23,22 @@ def print_table(
     """Print a table whose cells are plain strings, or `Text` where they have a colour.
 
     On a terminal, empty columns are dropped, and then as many of `leave_out` as do not fit, in that order. `text` names
-    the only column that may be folded at words; no column is cut. If the columns that stay do not fit, the first has a
-    line of its own above the others. If piped or `wide`, every column is printed.
+    the only column that may be folded at words; no column is cut. If the columns that stay do not fit, the first of
+    them have a line of their own above the others. If piped or `wide`, every column is printed.
     """
     all_of_it = wide or not console.is_terminal
     columns = {str(column.header): _cells(column) for column in table.columns}
     if not all_of_it and table.row_count:
         columns = {name: cells for name, cells in columns.items() if any(line for cell in cells[1:] for line in cell)}
     widths = {header: max(line.cell_len for cell in cells for line in cell) for header, cells in columns.items()}
-    kept, room, above = set(columns), console.width, None
+    kept, room, above = set(columns), console.width, list[list[list[Text]]]()
     if not all_of_it:
         kept = kept.difference(leave_out)
-        if len(kept) > 1 and _total(kept, {**widths, **_narrowest(widths, text)}) > room:
-            first = next(iter(columns))
-            above = columns.pop(first)
+        while len(kept) > 1 and _total(kept, {**widths, **_narrowest(widths, text)}) > room:
+            first = next(header for header in columns if header in kept)
             kept.discard(first)
-            room -= GAP
+            room = console.width - GAP
+            above.append(columns.pop(first))
         for header in reversed(leave_out):
             more = {header, *kept} & columns.keys()
             if _total(more, {**widths, **_narrowest(widths, text)}) <= room:
@@ -50,7 +50,12 @@ def print_table(
     rows = zip(*(columns[header] for header in shown), strict=True)
     lines = [_lines(row, [widths[header] for header in shown]) for row in rows]
     if above:
-        lines = [[*name, *(Text(" " * GAP) + line for line in rest)] for name, rest in zip(above, lines, strict=True)]
+        firsts = (
+            _lines(row, [max(line.cell_len for line in cell) for cell in row]) for row in zip(*above, strict=True)
+        )
+        lines = [
+            [*first, *(Text(" " * GAP) + line for line in rest)] for first, rest in zip(firsts, lines, strict=True)
+        ]
     console.print(Text("\n").join(line for row in lines for line in row), soft_wrap=True)
     if dropped := [header for header in columns if header not in kept]:
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")

@@ -237,11 +237,12 @@ def _known(ran_on: str) -> str:
 
 
 def columns_to_leave_out(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return the columns that a narrow terminal leaves out, last the one that tells the verdicts on a cell apart."""
-    if len({one.cell for one in verdicts}) == len(verdicts):
-        return OF_VERDICTS
-    telling = "workload" if len({(one.cell, one.scope) for one in verdicts}) < len(verdicts) else "scope"
-    return (*(name for name in OF_VERDICTS if name != telling), telling)
+    """Return the columns that a narrow terminal leaves out: none that tells the verdicts on a cell apart."""
+    scopes = {(one.cell, one.scope, one.executor) for one in verdicts}
+    telling = {"scope"} if len(scopes) > len({one.cell for one in verdicts}) else set()
+    if len(scopes) < len(verdicts):
+        telling.add("workload")
+    return tuple(name for name in OF_VERDICTS if name not in telling)
 
 
 def run_columns_to_leave_out(rows: Iterable[Row]) -> tuple[str, ...]:

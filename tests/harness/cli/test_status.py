@@ -12,7 +12,7 @@ from harness.base.files.storage import write_durably
 from harness.campaign.under_way import noted_under_way
 from harness.cli.main import cli
 from harness.cli.status import LEGEND
-from harness.evidence.files.run_files import Intent, Record, Scheduled
+from harness.evidence.files.run_files import Intent, OutcomeName, Record, Scheduled
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
@@ -188,15 +188,24 @@ def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[...,
     assert [(one["node"], one["runs"], one["failures"]) for one in nodes] == [("n1", 12, 0), ("n2", 4, 4)]
 
 
-def test_cells_stand_in_the_order_of_the_matrix_file_with_what_the_columns_show(
+def test_the_best_cell_comes_first_with_what_the_columns_show(
     results: Results, make_record: Callable[..., Record]
 ) -> None:
-    for number, preset in enumerate(("notes-aggressive", "gone"), start=5):
-        keep(results, make_record(run_id=f"r{number}", cell=f"cpu-{preset}"))
+    """Cells with equal verdicts are in the order of the matrix file; one that it no longer has follows them."""
+    outcomes: dict[str, tuple[OutcomeName, ...]] = {
+        "isolated": ("interrupted",),
+        "gone": ("completed",),
+        "notes-aggressive": ("completed", "completed"),
+        "low-memory": ("failed",),
+    }
+    for preset, runs in outcomes.items():
+        for number, outcome in enumerate(runs):
+            keep(results, make_record(run_id=f"{preset}-{number}", cell=f"cpu-{preset}", outcome=outcome))
     lines = status(results).splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == ["cpu-plain", "cpu-notes-aggressive", "cpu-gone"]
-    assert lines[4:6] == [LEGEND, TIERS_IN_WORDS]
-    assert max(map(len, lines[4:6])) <= 80
+    presets = [line.split()[0].removeprefix("cpu-") for line in lines[1:6]]
+    assert presets == ["notes-aggressive", "plain", "gone", "low-memory", "isolated"]
+    assert lines[6:8] == [LEGEND, TIERS_IN_WORDS]
+    assert max(map(len, lines[6:8])) <= 80
 
 
 def test_verdicts_on_a_cell_say_what_their_runs_had_otherwise(

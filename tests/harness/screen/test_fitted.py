@@ -56,6 +56,9 @@ def test_a_name_that_leaves_no_room_has_a_line_of_its_own() -> None:
     assert (heading, headings.split()) == ("cell", ["verdict", "hours", "scope", "why"])
     assert name == LONG
     assert values == "  known-good  [b]h   gfx1100-ddp-2, docker  one word after the other"
+    heading, headings, names, values, *_ = printed(35).splitlines()
+    assert (heading, headings.split()) == ("cell  verdict", ["hours", "why"])
+    assert (names, values) == (f"{LONG}  known-good", "  [b]h   one word after the other")
 
 
 def test_a_name_that_is_wider_than_the_terminal_is_not_cut() -> None:

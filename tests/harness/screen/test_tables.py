@@ -72,11 +72,17 @@ def test_seconds_of_training_show_no_mtbf(rows: list[Row]) -> None:
     assert told["ran on"] == ""
 
 
-def test_what_tells_two_verdicts_on_a_cell_apart_is_left_out_last(rows: list[Row]) -> None:
+def test_what_tells_two_verdicts_on_a_cell_apart_is_never_left_out(rows: list[Row]) -> None:
     (verdict,) = judge(rows, {}, Verdicts())
-    assert tables.columns_to_leave_out([verdict]) == tables.OF_VERDICTS
-    assert tables.columns_to_leave_out([verdict, replace(verdict, workload="other")])[-1] == "workload"
-    assert tables.columns_to_leave_out([verdict, replace(verdict, scope="two GPUs")])[-1] == "scope"
+    other, moved = replace(verdict, workload="other"), replace(verdict, scope="two GPUs")
+    contained = replace(verdict, executor="docker")
+    cases = (([verdict], ()), ([verdict, other], ("workload",)), ([verdict, moved], ("scope",)))
+    for verdicts, kept in (
+        *cases,
+        ([verdict, contained], ("scope",)),
+        ([verdict, other, moved], ("workload", "scope")),
+    ):
+        assert tables.columns_to_leave_out(verdicts) == tuple(one for one in tables.OF_VERDICTS if one not in kept)
 
 
 def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
