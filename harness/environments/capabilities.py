@@ -16,7 +16,7 @@ from harness.environments.docker.own_images import (
     find_runtime_image,
     find_stack_image,
 )
-from harness.environments.environment import STAMP
+from harness.environments.environment import is_made
 from harness.environments.python.interpreters import choose_python
 from harness.host.disk_use import MOST_BYTES
 from harness.host.engine import Engine, find_engine
@@ -163,7 +163,7 @@ def capabilities_of(
         pythons=frozenset(found[0] for stack in stacks.values() if (found := choose_python(stack))),
         free_bytes=shutil.disk_usage(cache).free,
         place=str(cache),
-        made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
+        made=frozenset(name for name, stack in stacks.items() if is_made(stack)),
         interpreter=str(interpreter) if interpreter else None,
     )
 

@@ -121,6 +121,13 @@ def identify(stack: Stack) -> dict[str, Any] | None:
     return {**_identity(python, lock), "app": app_hash()}
 
 
+def is_made(stack: Stack) -> bool:
+    """Return whether a stack's environment is there, and equals the one that would be made now."""
+    made = _stamp(ENVIRONMENTS / stack.name)
+    chosen = choose_python(stack) if made else None
+    return chosen is not None and _is_current(stack, made, *chosen)
+
+
 def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: None) -> Environment:
     """Return the environment of a stack, and make or update it if necessary.
 

@@ -123,7 +123,7 @@ def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
 ) -> None:
     monkeypatch.setattr(PreparedTraining, "run", lambda *_: TrainingResult([]))
     # The environment in which runs are verified has to be made, too.
-    monkeypatch.setattr("harness.environments.capabilities.ENVIRONMENTS", tmp_path / "environments")
+    monkeypatch.setattr("harness.environments.environment.ENVIRONMENTS", tmp_path / "environments")
     monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
     said = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
     assert " GB at most on " in said

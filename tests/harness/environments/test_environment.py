@@ -11,8 +11,10 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.paths import LOCKS
 from harness.environments import environment
+from harness.environments.capabilities import capabilities_of
 from harness.environments.environment import STAMP, ensure_environment, identify
 from harness.environments.python import interpreters, pins
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 
@@ -73,19 +75,25 @@ def use(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> FakeUv:
 
 
 def test_an_environment_has_the_hosts_python_and_its_lock(
-    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, host: HostFacts, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def made() -> frozenset[str]:
+        return capabilities_of(host, None, [matrix.cells["cpu-plain"]], None).made
+
     own = tmp_path / "locks" / "cpu-py3.13.txt"
     own.write_text("torch==2.13.0+cpu --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
     uv = use(FakeUv(lambda _: None), monkeypatch)
     assert identify(stack) is not None, "what would be made is known before"
+    assert not made()
     first = ensure_environment(stack)
     assert uv.synced == ["cpu-py3.13"]
     assert first.version == "3.13.5"
     assert identify(stack) == first.identity
     assert ensure_environment(stack) == first
     assert uv.synced == ["cpu-py3.13"], "what is up to date is not made again"
+    assert made() == {"cpu"}
     own.write_text(own.read_text().replace("0" * 64, "1" * 64), encoding="utf-8")
+    assert not made()
     second = ensure_environment(stack)
     assert len(uv.synced) == 2
     assert second.identity["lock"] != first.identity["lock"]

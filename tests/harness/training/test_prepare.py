@@ -9,9 +9,6 @@ import pytest
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash, json_hash
-from harness.campaign.bench.bench import Bench, StackUnavailableError
-from harness.campaign.bench.display import Display
-from harness.environments.environment import STAMP
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
@@ -269,14 +266,12 @@ def test_other_stacks_are_those_that_are_made_here_and_none_beside_a_named_cell(
     results: Results,
     dual_host: HostFacts,
     file: StateFile,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.environments.capabilities.ENVIRONMENTS", tmp_path)
+    made = set[str]()
+    monkeypatch.setattr("harness.environments.capabilities.is_made", lambda stack: stack.name in made)
     assert prepare_training(asked, matrix, results, dual_host, file).job.others == ()
-    for stack in ("rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1"):
-        (tmp_path / stack).mkdir()
-        (tmp_path / stack / STAMP).touch()
+    made |= {"rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1"}
     job = prepare_training(asked, matrix, results, dual_host, file).job
     expected = {"rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"} - {job.cell.id}
     assert {cell.id for cell in job.others} == expected
