@@ -9,6 +9,8 @@ import pytest
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.files.storage import file_hash, json_hash
+from harness.campaign.bench.bench import Bench, StackUnavailableError
+from harness.campaign.bench.display import Display
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
