@@ -3,6 +3,7 @@ import io
 import math
 import random
 import time
+import tracemalloc
 from dataclasses import asdict
 
 import numpy as np
@@ -192,7 +193,15 @@ def test_a_list_that_is_in_others_many_times_over_is_in_no_file():
     nested: list[object] = []
     for _ in range(60):
         nested = [nested, nested]
-    saved = io.BytesIO()
-    torch.save({"features": nested}, saved)
-    with pytest.raises(ValueError, match="more values than bytes"):
-        load_plain(saved.getvalue())
+    in_itself: list[object] = []
+    in_itself += [in_itself] * 3000
+    for features in (nested, in_itself):
+        saved = io.BytesIO()
+        torch.save({"features": features}, saved)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match="more values than bytes"):
+                load_plain(saved.getvalue())
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
