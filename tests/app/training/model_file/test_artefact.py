@@ -188,20 +188,16 @@ def test_weights_that_are_not_finite_are_found(tmp_path):
     assert caught.value.exit_code == 1
 
 
-def test_a_list_that_is_in_others_many_times_over_is_in_no_file():
-    """Showing or converting it would take a billion steps; listing what is in the second takes the most memory."""
-    nested: list[object] = []
-    for _ in range(60):
-        nested = [nested, nested]
+def test_a_list_that_is_in_itself_many_times_over_is_in_no_file():
+    """Showing or converting it would have no end, and listing what is in it at each step takes 180 MB."""
     in_itself: list[object] = []
     in_itself += [in_itself] * 3000
-    for features in (nested, in_itself):
-        saved = io.BytesIO()
-        torch.save({"features": features}, saved)
-        tracemalloc.start()
-        try:
-            with pytest.raises(ValueError, match="more values than bytes"):
-                load_plain(saved.getvalue())
-            assert tracemalloc.get_traced_memory()[1] < 4 << 20
-        finally:
-            tracemalloc.stop()
+    saved = io.BytesIO()
+    torch.save({"features": in_itself}, saved)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more values than bytes"):
+            load_plain(saved.getvalue())
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
