@@ -11,7 +11,7 @@ from vpoc.data.checks.findings import Findings
 from vpoc.data.columns import TICK
 from vpoc.data.exchange.calendar import FULL_CLOSE, roll_dates, rth_close
 from vpoc.data.exchange.rolls import AUTO, roll_numbers
-from vpoc.data.exchange.selection import FEWEST, require_enough, select_sessions
+from vpoc.data.exchange.selection import FEWEST, SHORTEST_LOOKBACK, require_enough, select_sessions
 from vpoc.data.exchange.sessions import Sessions, day
 from vpoc.errors import UserError
 
@@ -21,6 +21,7 @@ SESSION_COUNTS = (
     "sessions_without_rth",
     "missing_rth_bars",
     "sessions_with_rows",
+    "longest_lookback",
     "sessions_after_a_gap",
 )
 SESSION_TABLES = ("missing_sessions", "half_days", "rolls", "missing_rth_by_session")
@@ -61,12 +62,14 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
         missing[-1] = 0
     between = np.arange(int(sessions.date[0]), int(sessions.date[-1]))
     absent = between[(rth_close(between) > 0) & ~np.isin(between, sessions.date)]
+    longest = int(sessions.complete.sum()) - FEWEST[rows]
     facts = {
         "sessions": len(sessions),
         "complete_rth_sessions": int(sessions.complete.sum()),
         "sessions_without_rth": int((~traded).sum()),
         "missing_rth_bars": int(missing[traded].sum()),
         "sessions_with_rows": len(giving.sessions),
+        "longest_lookback": longest if longest >= SHORTEST_LOOKBACK else None,
         "sessions_after_a_gap": giving.left_out["after_gap"],
         "missing_sessions": list(map(day, absent.tolist())),
         "half_days": list(map(day, sessions.date[traded & (sessions.close < FULL_CLOSE)].tolist())),

@@ -66,6 +66,7 @@ def test_a_clean_file_gives_neither_errors_nor_warnings(minutes):
         "bar_seconds": 60,
         "sessions": 26,
         "complete_rth_sessions": 26,
+        "longest_lookback": 23,
         "null_vix": 930,
         "missing_rth_by_session": [],
         "missing_sessions": [],
