@@ -1,5 +1,6 @@
 """`vpoc evaluate`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]
     for name in FILES:
         require_output(output / name, chosen["data"], chosen["features"])
+    existed = output.exists()
     require_writable(output)
 
     with importing("torch"):
@@ -100,7 +102,13 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
         from vpoc.evaluation.report import markdown, summary  # noqa: PLC0415
         from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
 
-    document = evaluate_file(options, chosen, Progress(None))
+    try:
+        document = evaluate_file(options, chosen, Progress(None))
+    except UserError:
+        if not existed:
+            with suppress(OSError):
+                output.rmdir()
+        raise
     content = json_bytes(document)
     with matplotlib_of_its_own(output):
         picture = to_bytes(draw_evaluation(document), "png", document["verdict"]["sentence"])

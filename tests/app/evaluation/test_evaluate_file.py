@@ -145,7 +145,7 @@ def test_answers_that_leak_are_exit_status_5(walk, tmp_path, capsys, monkeypatch
     ],
 )
 def test_what_a_person_can_put_right_is_one_line(walk, tmp_path, capsys, options, code, message):
-    found, out, err = vpoc(capsys, "--data", walk, "--output", tmp_path, *options)
+    found, out, err = vpoc(capsys, "--data", walk, "--output", tmp_path / "new", *options)
     assert (found, out) == (code, "")
     assert message in err
     assert err.count("\n") == 1
@@ -154,8 +154,8 @@ def test_what_a_person_can_put_right_is_one_line(walk, tmp_path, capsys, options
 
 def test_a_device_that_is_not_there(walk, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code, _, err = vpoc(capsys, "--data", walk, "--device", "cuda", "--output", tmp_path, *SESSIONS)
-    assert (code, err.count("\n")) == (3, 1)
+    code, _, err = vpoc(capsys, "--data", walk, "--device", "cuda", "--output", tmp_path / "new", *SESSIONS)
+    assert (code, err.count("\n"), list(tmp_path.iterdir())) == (3, 1, [])
 
 
 def test_the_data_is_not_written_over(walk, tmp_path, capsys):
