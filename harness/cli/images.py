@@ -28,6 +28,7 @@ from harness.environments.docker.images import base_reference, cell_tag
 from harness.host.engine import find_engine
 from harness.matrix.cells import Cell
 from harness.registry import image_commands
+from harness.registry.oci import DIGEST
 from harness.screen import tables
 from harness.screen.display import Steps
 from harness.screen.terminal import echo
@@ -177,6 +178,8 @@ def push(settings: Settings, cell: str, registry: str, dry_run: bool, as_json: b
 def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_json: bool) -> None:
     """Pull a cell's image from a registry, so that `matrix run` uses it instead of building one."""
     chosen = _with_image(settings.cell(cell))
+    if digest and not DIGEST.fullmatch(digest):
+        raise UserError(f"--digest {digest}: not sha256: and 64 hexadecimal digits; `matrix push` prints it")
     with interruptible(), Steps(err) as steps:
         listed = settings.matrix.signatures.keys
         told = image_commands.pull_cell(image_commands.the_engine(), chosen, registry, digest, listed, steps.step)

@@ -55,6 +55,10 @@ WRONG = {
         "tests: cannot be read: Is a directory; give --matrix FILE",
     ),
     "a folder to import": (["import", "tests"], " export` wrote"),
+    "no digest": (
+        ["pull", "cpu-plain", "--registry", "localhost:1", "--digest", "latest"],
+        "--digest latest: not sha256: and 64 hexadecimal digits; `",
+    ),
     "a cell for a folder": (["save", "cpu-plain"], "save: FOLDER is missing, as in "),
     "a folder for a cell": (
         ["save", "there"],
