@@ -125,7 +125,7 @@ LIES = {
         "(work / 'output' / 'model.pt').write_bytes(b'no model, honestly....')\n"
         "change(model=dict(told()['model'], sha256=hashlib.sha256(b'no model, honestly....').hexdigest()))",
         "model-does-not-load",
-        "the model does not load: 'not the stand-in",
+        'the model does not load: "not the stand-in',
     ),
     "all losses of its states are invented": (
         "change(states=[dict(state, loss=.3) for state in told()['states']])",
