@@ -30,6 +30,9 @@ from vpoc.training.result import sample_counts
 from vpoc.training.run import ALONE
 from vpoc.training.train_options import TrainOptions
 
+# Bytes of a file besides its weights: some kilobytes, and some hundred bytes for each tensor.
+MORE_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class KeptState:
@@ -124,6 +127,7 @@ def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, A
     if path is None:
         return {"model": None, "model_problem": "there is no model file", "validation_loss": None}
     try:
+        _require_size(path, fit)
         loaded = load_model(path, fit.kind, fit.options.hidden_layers)
         require_finite(loaded)
         made_for = (loaded.target, loaded.features, loaded.feature_options)
@@ -155,6 +159,7 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
         return {"replay": None, "replay_problem": f"there is no step {state.step}"}
     model = network(fit.kind, len(NAMES), fit.options.hidden_layers)
     try:
+        _require_size(state.path, fit)
         digest = load_state(state.path, model)
     except UserError as error:
         return {"replay": None, "replay_problem": str(error)}
@@ -165,6 +170,14 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
     norm = math.hypot(*(float(torch.linalg.vector_norm(p.grad)) for p in model.parameters() if p.grad is not None))
     facts = {"step": state.step, "sha256": digest, "loss": finite(loss), "gradient_norm": finite(norm / divisor)}
     return {"replay": facts, "replay_problem": None}
+
+
+def _require_size(path: Path, fit: Fit) -> None:
+    """UserError where a file is much larger than the weights of its model, because it takes time to find out why."""
+    with torch.device("meta"):
+        weights = network(fit.kind, len(NAMES), fit.options.hidden_layers).state_dict().values()
+    if path.is_file() and path.stat().st_size > 2 * sum(weight.nbytes for weight in weights) + MORE_BYTES:
+        raise UserError(f"{path}: is much larger than the weights of such a model")
 
 
 def summed_loss(model: Network, samples: Samples, chosen: Ints, progress: Progress) -> float:

@@ -1,6 +1,7 @@
 """Tests of `verify`: it computes again what a training claims, and does not trust the files that the training left."""
 
 import json
+import struct
 import zipfile
 from dataclasses import replace
 
@@ -162,14 +163,27 @@ def test_a_model_of_something_else_is_none(change, trained, tmp_path):
     assert found["replay"]
 
 
-def test_what_is_no_file_of_torch_is_no_model_and_no_state(trained, tmp_path):
+# A directory of so many parts takes minutes to read, and twenty times its size of memory.
+PARTS = 200_000 * (b"PK\1\2" + bytes(24) + b"\1" + bytes(17) + b"a")
+MANY_PARTS = PARTS + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, len(PARTS), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "model", "state"),
+    [
+        (b"no model", "not an intact model file", "not an intact file of a state"),
+        (MANY_PARTS, *["much larger than the weights of such a model"] * 2),
+    ],
+    ids=["text", "many parts"],
+)
+def test_what_is_no_file_of_torch_is_no_model_and_no_state(content, model, state, trained, tmp_path):
     asked, result = trained()
-    (tmp_path / "out" / "m.pt").write_bytes(b"no model")
-    (tmp_path / "run" / "states" / result["states"][0]["file"]).write_bytes(b"no state")
+    (tmp_path / "out" / "m.pt").write_bytes(content)
+    (tmp_path / "run" / "states" / result["states"][0]["file"]).write_bytes(content)
     found = verified(asked, result, tmp_path)
     assert (found["model"], found["replay"]) == (None, None)
-    assert "not an intact model file" in found["model_problem"]
-    assert "not an intact file of a state" in found["replay_problem"]
+    assert model in found["model_problem"]
+    assert state in found["replay_problem"]
 
 
 def test_a_compressed_file_is_no_state(trained, tmp_path):
