@@ -147,14 +147,17 @@ def _program() -> str:
 def as_typed(text: str, written: str = "(?<=`)matrix") -> str:
     """Return a text in whose commands `matrix` is replaced by what the user typed, with the global options.
 
+    Those that have global options keep them.
+
     `written`: a regular expression that finds `matrix` in the text; by default, directly after a backquote.
     """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
     # Without global options, as at every start, nothing more needs to be imported.
-    program = settings.invocation.command() if settings and settings.given else shlex.quote(_program())
-    # A stored command may already be as it was typed.
-    return re.sub(rf"(?!{re.escape(program)}\s){written}(?=\s)", lambda _: program, text)
+    program = shlex.quote(_program())
+    typed = settings.invocation.command() if settings and settings.given else program
+    # A command that has global options already, as a stored one may, needs no others.
+    return re.sub(rf"{written}(?=\s+(-)?)", lambda found: program if found[1] else typed, text)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:

@@ -37,10 +37,9 @@ class Invocation:
     def in_text(self, text: str) -> str:
         """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed.
 
-        A command that is already so is left as it is: sentences have explanations in them, whose commands are.
+        A command with global options is left as it is: sentences have explanations in them, whose commands have them.
         """
-        typed = self.command()
-        return re.sub(rf"`(?!{re.escape(typed)} )matrix ", lambda _: f"`{typed} ", text)
+        return re.sub("`matrix (?!-)", lambda _: f"`{self.command()} ", text)
 
 
 AS_MADE = Invocation()

@@ -34,8 +34,8 @@ def test_a_command_that_is_already_as_it_was_typed_gets_no_options_twice(
     monkeypatch.setattr(shared, "_program", lambda: "matrix")
     settings = Settings(Path("matrix.yaml"), tmp_path, None, given=("--results", "elsewhere"))
     with click.Context(click.Command("status"), obj=settings):
-        text = as_typed("`matrix train` and `matrix --results elsewhere train`")
-    assert text == "`matrix --results elsewhere train` and `matrix --results elsewhere train`"
+        text = as_typed("`matrix train` and `matrix --root / train`")
+    assert text == "`matrix --results elsewhere train` and `matrix --root / train`"
 
 
 @pytest.mark.parametrize("typed", ["rocm6.3", "6.3"])
