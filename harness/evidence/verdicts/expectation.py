@@ -48,7 +48,7 @@ class Expectation:
         chance = "hardly a chance (under 1 %)" if seldom else f"a chance above {floor(self.uninterrupted * 100)} %"
         restarts = f"{self.restarts:.1f}" if self.restarts < 10 else f"{self.restarts:.0f}"  # noqa: PLR2004
         if self.takes > HOPELESS * self.hours:
-            return f"{self.hours:g} h of training may never end: by these runs they take over {HOPELESS} times as long"
+            return f"{self.hours:g} h of training may take over {HOPELESS} times as long: these runs show no better"
         said = (
             f"{self.hours:g} h of training end uninterrupted with {chance}, "
             f"take fewer than {restarts} restarts on average, and less than {self.takes:.1f} h"

@@ -60,9 +60,10 @@ def hours_in_words(hours: float) -> str:
 
 
 def threshold_in_words(tier: Threshold, thresholds: Verdicts) -> str:
-    """Return what a tier takes, in words: `above 80 % of starts, MTBF above 1 h`."""
+    """Return what a tier takes, in words: `above 80 % of starts, MTBF above 1.0 h`; an MTBF of 0 is not named."""
     starts, hours = getattr(thresholds, tier), getattr(thresholds.mtbf_hours, tier)
-    return f"above {starts * 100:g} % of starts, MTBF above {span(hours * 3600)}"
+    lasts = f", MTBF above {span(hours * 3600)}" if hours else ""
+    return f"above {starts * 100:g} % of starts{lasts}"
 
 
 def shows_mtbf(mtbf_low: float) -> bool:

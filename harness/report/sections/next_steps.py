@@ -58,7 +58,7 @@ def what_next(
         tried = [
             Command(
                 command=invocation.command("run", remedy, *(work_words(failed, matrix) if failed else ())),
-                why=f"tries a preset that may help{_on_data(failed)}",
+                why=f"tries a preset that may help against `{one.diagnosis}`{_on_data(failed)}",
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
             # `matrix run` has no option for the strategy. The other options that stages change are not essential here.

@@ -61,4 +61,4 @@ def test_it_is_said_in_a_sentence_with_the_length_that_it_rests_on() -> None:
 
 def test_where_hardly_anything_was_seen_to_last_no_number_of_restarts_is_said() -> None:
     hopeless = expectation(10, 500, 500, 0.001).in_words
-    assert hopeless == "10 h of training may never end: by these runs they take over 100 times as long"
+    assert hopeless == "10 h of training may take over 100 times as long: these runs show no better"

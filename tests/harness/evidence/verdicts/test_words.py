@@ -36,6 +36,8 @@ def test_without_a_bound_of_the_mtbf_it_is_said_why() -> None:
 def test_what_a_tier_takes_is_said_of_the_thresholds() -> None:
     assert threshold_in_words("good", Verdicts()) == "above 80 % of starts, MTBF above 1.0 h"
     assert threshold_in_words("candidate", Verdicts()) == "above 50 % of starts, MTBF above 15 min"
+    no_hours = Verdicts().model_copy(update={"mtbf_hours": Verdicts().mtbf_hours.model_copy(update={"good": 0})})
+    assert threshold_in_words("good", no_hours) == "above 80 % of starts"
 
 
 def test_a_claim_has_no_mtbf_of_less_than_a_second(make_record: Callable[..., Record]) -> None:

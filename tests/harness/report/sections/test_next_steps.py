@@ -68,6 +68,7 @@ def test_bars_that_stayed_on_another_host_are_asked_for(
         cells = ("cpu-debug-serialize",)
         step = what_next(most_useful(verdicts), found, explained, {}, cells, intents, matrix, HERE, verdicts)[0]
         assert " run cpu-" in step.command
+        assert not found or step.why.startswith(f"tries a preset that may help against `{found[0].diagnosis}`")
         assert step.why.endswith(OF_OTHER_DATA) == (path == "<data>")
         assert ("--data" in step.command) == (path != "<data>")
 
