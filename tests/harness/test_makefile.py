@@ -113,7 +113,7 @@ def test_what_is_reported_to_pytest_reaches_it() -> None:
 
 
 def test_the_doctor_is_asked_by_its_own_target() -> None:
-    assert recipe("doctor") == [".venv/bin/matrix doctor "]
+    assert recipe("doctor") == [".venv/bin/matrix doctor"]
     assert recipe("doctor", "ARGS=--json") == [".venv/bin/matrix doctor --json"]
 
 
