@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
     # A vendor's file without VIX gets its VIX in the merge.
     vix = np.concatenate(found.vix_closes)[traded]
     vix = np.zeros_like(vix) if found.tallies["null_vix"].rows == found.bars else vix
-    giving = select_sessions(counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows, lookback=lookback)
+    select = partial(select_sessions, counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows)
+    giving, most = select(lookback=lookback), select(lookback=SHORTEST_LOOKBACK)
     too_few = ""
     try:
         require_enough(path, counted, giving, lookback, FEWEST[rows])
@@ -62,14 +64,17 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
         missing[-1] = 0
     between = np.arange(int(sessions.date[0]), int(sessions.date[-1]))
     absent = between[(rth_close(between) > 0) & ~np.isin(between, sessions.date)]
-    longest = int(sessions.complete.sum()) - FEWEST[rows]
+    longest = None
+    if len(most.sessions) >= FEWEST[rows]:
+        # All complete sessions before the first one of the fewest that must give rows.
+        longest = int(counted.complete[: most.sessions[-FEWEST[rows]]].sum())
     facts = {
         "sessions": len(sessions),
         "complete_rth_sessions": int(sessions.complete.sum()),
         "sessions_without_rth": int((~traded).sum()),
         "missing_rth_bars": int(missing[traded].sum()),
         "sessions_with_rows": len(giving.sessions),
-        "longest_lookback": longest if longest >= SHORTEST_LOOKBACK else None,
+        "longest_lookback": longest,
         "sessions_after_a_gap": giving.left_out["after_gap"],
         "missing_sessions": list(map(day, absent.tolist())),
         "half_days": list(map(day, sessions.date[traded & (sessions.close < FULL_CLOSE)].tolist())),

@@ -53,6 +53,16 @@ def at(session, clock):
     return session * BARS + ((hour - 18) % 24) * 60 + minute
 
 
+def test_the_longest_lookback_leaves_enough_sessions_after_a_gap_too(minutes, tmp_path):
+    lines = minutes.read_text().splitlines(keepends=True)
+    path = tmp_path / "gap.csv"
+    path.write_text("".join([*lines[: 1 + 24 * BARS], *lines[1 + 25 * BARS :]]))
+    (longest,) = facts_of(path, "longest_lookback")
+    assert longest == 21
+    few = [any("sessions" in line for line in inspect(path, lookback=longest + more).errors) for more in (0, 1)]
+    assert few == [False, True]
+
+
 def test_a_clean_file_gives_neither_errors_nor_warnings(minutes):
     quality = inspect(minutes)
     assert (quality.errors, inspect(minutes).warnings) == ([], [])
