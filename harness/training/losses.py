@@ -3,24 +3,38 @@
 import math
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from harness.base.files.json_bounds import json_object
 from harness.base.files.storage import read_regular
 from harness.base.wording import many
-from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.app_files import Result, Training, Verification, VerifiedTraining
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, model_names
 
 WORSE = "WORSE: do not use this model"
 LOWER = "lower, which alone is no evidence of skill"
 
 
-def losses_in_words(result: Result, output: Path, name: str) -> tuple[str, ...]:
-    """Return the loss of each model that was published under `name`, compared with that of a constant answer."""
+def losses_in_words(result: Result, folder: RunFolder, output: Path, name: str) -> tuple[str, ...]:
+    """Return the loss of each model that was published under `name`, compared with that of a constant answer.
+
+    The latter is what this host computed; of a run that was not verified, what its app says.
+    """
     trainings = result.trainings
     names = model_names([training.model_kind for training in trainings], name)
+    found = [one.constant_rate_loss for one in _verified(folder)] or [None] * len(trainings)
     return tuple(
-        _in_words(training, _constant_rate_loss(output / f"{model}_metadata.json"))
-        for training, model in zip(trainings, names, strict=True)
+        _in_words(training, _constant_rate_loss(output / f"{model}_metadata.json") if constant is None else constant)
+        for training, model, constant in zip(trainings, names, found, strict=True)
     )
+
+
+def _verified(folder: RunFolder) -> tuple[VerifiedTraining, ...]:
+    try:
+        return Verification.parse(read_regular(folder.named(folder.KEPT_VERIFICATION), LARGEST["verification"])).models
+    except (OSError, ValidationError):
+        return ()
 
 
 def _in_words(training: Training, constant: float | None) -> str:

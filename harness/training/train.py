@@ -86,7 +86,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                     )
                 model, replaced = _finish(job, state, file, bench, display)
                 result = records[-1].result
-                losses = losses_in_words(result, job.output, job.name) if result else ()
+                folder = bench.results.folder_of(state.run_ids[-1])
+                losses = losses_in_words(result, folder, job.output, job.name) if result else ()
                 return TrainingResult(as_dicts, model, losses=losses, replaced=replaced)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"

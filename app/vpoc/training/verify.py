@@ -26,7 +26,7 @@ from vpoc.training.inputs.samples import Samples
 from vpoc.training.loop import Step
 from vpoc.training.model_file.artefact import load_model, load_state, require_finite, weights_sha256
 from vpoc.training.preparing.prepare import prepare
-from vpoc.training.result import sample_counts
+from vpoc.training.result import constant_rate_loss, sample_counts
 from vpoc.training.run import ALONE
 from vpoc.training.train_options import TrainOptions
 
@@ -89,7 +89,7 @@ def _fits_on_cpu(options: TrainOptions, progress: Progress) -> Iterator[Fit]:
 
 
 def _first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
-    """Make the first `steps` steps of a model; return their facts."""
+    """Make the first `steps` steps of a model; return their facts, and the loss of a constant answer."""
     progress.phase("first-step", steps)
     made: list[Step] = []
     for step in islice(_steps(fit), steps):
@@ -99,6 +99,7 @@ def _first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
         "model_kind": fit.kind,
         "samples": sample_counts(fit),
         "steps": [step_facts(step) for step in made],
+        "constant_rate_loss": finite(constant_rate_loss(fit.train, fit.validation)),
     }
 
 

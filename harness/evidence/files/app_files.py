@@ -287,6 +287,9 @@ class VerifiedTraining(File):
     model: LoadedModel | None
     model_problem: str | None
     validation_loss: float | None
+    constant_rate_loss: float | None = Field(
+        None, description="on the validation samples, of always answering the training samples' rate"
+    )
     replay: ReplayedStep | None
     replay_problem: str | None
 

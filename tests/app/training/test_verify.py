@@ -62,6 +62,8 @@ def test_a_training_is_what_it_says(chosen, trained, tmp_path):
         assert found["replay"]["gradient_norm"] == pytest.approx(state["gradient_norm"], rel=1e-4)
         if not number:
             assert found["validation_loss"] == pytest.approx(kept["validation"], rel=1e-5)
+            told = json.loads((tmp_path / "out" / "m_metadata.json").read_text())["metrics"]
+            assert found["constant_rate_loss"] == told["constant_rate_loss"]
             known = {name: result["model"][name] for name in ("sha256", "bytes", "parameters")}
             assert found["model"] == {**known, "weights_sha256": result["kept_weights_sha256"]}
 
