@@ -76,13 +76,13 @@ class StateFile:
     file: Path
 
     def read(self, key: str) -> TrainingState | None:
-        """Return the training that was begun here with the same key; None if there is none."""
+        """Return the training that this user began here with the same key; None if there is none."""
         of_key = (_parsed(file) for file in (self.file, self._aside(key)))
         return next((training for training in of_key if training and training.key == key), None)
 
     def unfinished_other(self, key: str) -> TrainingState | None:
         """Return the last training that this user began here with another key and that has no model yet."""
-        begun = [_parsed(file, mine=True) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]
+        begun = [_parsed(file) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]
         others = [one for one in begun if one and one.key != key and one.begins]
         return max(others, key=lambda one: one.began, default=None)
 
@@ -147,17 +147,20 @@ def unfinished_trainings(results: Results, machine: str) -> list[UnfinishedTrain
     """Return this user's trainings on a machine without a model that are neither running nor noted as killed."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
-        # Read only the user's own files: others may write to a shared folder, and most commands print this command.
         with suppress(OSError):
-            state = None if note_file(results, machine, file.stem).exists() else _parsed(file, mine=True)
+            state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
             here = state and state.machine == machine and Path(state.output or "").is_dir()
             if state and here and state.begins and state.command:
                 found.append(UnfinishedTraining(state, file))
     return found
 
 
-def _parsed(file: Path, *, mine: bool = False) -> TrainingState | None:
+def _parsed(file: Path) -> TrainingState | None:
+    """Return the state in a file of this user.
+
+    Others may write to a shared folder, and a state names an image and checkpoints to use, and a command to type.
+    """
     try:
-        return TrainingState.parse(read_regular(file, mine=mine))
+        return TrainingState.parse(read_regular(file, mine=True))
     except (FileNotFoundError, AnotherUsersError, ValidationError):
         return None

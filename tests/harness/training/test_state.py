@@ -91,6 +91,8 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         assert unfinished_trainings(results, "mine") == []
         assert file.unfinished_other("c") is None
+        # Nor may another user choose the image and the checkpoints of this user's training.
+        assert file.read("a") is None
     assert file.unfinished_other("c") == mine
     output.rmdir()
     assert unfinished_trainings(results, "mine") == []
