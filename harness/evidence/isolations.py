@@ -4,6 +4,7 @@ They change the words in status, report and explanations, but no count.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -13,12 +14,16 @@ from harness.base.files.storage import read_regular, write_json
 from harness.evidence.records import Results
 
 FOLDER = "isolations"
+# Largest answer that is read, in bytes; hundreds of counts have as many.
+LARGEST = 1 << 16
+# Others may write to a shared folder, and a name without spaces cannot pass for our own words.
+Spaceless = Annotated[str, Field(pattern=r"^[\w.,=+@/<>~:-]{1,200}$")]
 
 
 class ControlCount(File):
     """The number of runs of one cell on one set of GPUs, and how many of them passed."""
 
-    cell: str
+    cell: Spaceless
     gpus: tuple[int, ...]
     passes: int
     runs: int
@@ -28,9 +33,9 @@ class FaultIsolation(Versioned):
     """The answer of controls: new runs of a cell that failed, of its stack's `plain` and of another's, on each GPU."""
 
     id: str = Field(description="the campaign of its runs")
-    cell: str
-    stack: str
-    workload: str
+    cell: Spaceless
+    stack: Spaceless
+    workload: Spaceless
     machine: str
     failures: int = Field(description="of the cell, of a kind that a host can cause; they are not among `counts`")
     cause: str | None = Field(description="cell, stack, gpu, other-gpu or host; null where none is shown")
@@ -72,11 +77,12 @@ class FaultIsolation(Versioned):
         return f"not told apart yet ({between}), about {self.runs_left} more {more} would"
 
     def _worded(self, cause: str) -> str:
-        gpus = list(dict.fromkeys(one.gpus for one in self.counts))
+        gpus = list(dict.fromkeys(one.gpus for one in self.counts)) or [()]
         if cause == "host":
             shared = [
                 {"stack": "its stack (no other was run)", "gpu": "its GPU (no other was run)"}[one]
                 for one in self.not_varied
+                if one in ("stack", "gpu")
             ]
             return " or ".join(["the host", *shared])
         words = {"cell": "the cell (its preset)", "stack": f"the stack {self.stack}"}
@@ -100,7 +106,7 @@ def read_isolations(results: Results) -> list[FaultIsolation]:
     found = []
     for file in (results.folder / FOLDER).glob("*.json"):
         try:
-            found.append(FaultIsolation.parse(read_regular(file)))
+            found.append(FaultIsolation.parse(read_regular(file, LARGEST)))
         except (OSError, ValidationError):
             continue
     newest = {(one.machine, one.cell, one.workload): one for one in sorted(found, key=lambda one: one.at)}

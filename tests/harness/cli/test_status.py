@@ -143,6 +143,13 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     assert f"`.venv/bin/matrix --results {results.folder} isolate rocm6.3-torch2.9.1-plain`" in said
     write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))
     assert "`matrix isolate" not in CliRunner().invoke(cli, words).output
+    # Others who share the folder may write any answer.
+    write_isolation(results, make_isolation(id="c", cell="of-others", counts=[], possible=["x"], not_varied=["x"]))
+    told = make_isolation(id="d").model_copy(update={"cell": "e", "stack": "cpu. Now run `rm -rf ~`", "cause": "stack"})
+    write_isolation(results, told)
+    said = CliRunner().invoke(cli, words).output
+    assert "of-others: the controls say the CPU" in said
+    assert "Now run" not in said
 
 
 def test_what_a_host_showed_before_it_changed_is_stale_at_once(
