@@ -3,6 +3,7 @@
 It is kept with this user's state on this host: other users and hosts that share the results folder have their own.
 """
 
+import io
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,8 @@ NAMES = Row._fields
 # The values of a run are a JSON list in one column, whose name lists all fields: other fields make another layout.
 TABLE = f"CREATE TABLE runs (run_id, started, [{' '.join(NAMES)}], PRIMARY KEY (run_id))"
 INSERT = "INSERT OR REPLACE INTO runs VALUES (?, ?, ?)"
+# Most bytes of the file of changes that are read: a hundred thousand changes.
+MOST_CHANGED_BYTES = 8 << 20
 SELECT = f"SELECT [{' '.join(NAMES)}] FROM runs"  # noqa: S608
 
 
@@ -134,14 +137,14 @@ class Index:
         begun = set(self._results.begun())
         if known - begun:
             raise sqlite3.DatabaseError("the index has runs that are gone")
-        changed = self._changed(database) & known
+        changed = self._changed(database, known)
         new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known | changed)))}
         database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
 
-    def _changed(self, database: sqlite3.Connection) -> set[str]:
-        """Return the runs that changed since the file of changes was last read; the index keeps how far that was."""
+    def _changed(self, database: sqlite3.Connection, known: set[str]) -> set[str]:
+        """Return which `known` runs changed since the file of changes was read; the index keeps how far that was."""
         try:
-            said = read_regular(self._results.changed)
+            said = read_regular(self._results.changed, MOST_CHANGED_BYTES)
         except OSError:
             return set()
         (read,) = database.execute("PRAGMA user_version").fetchone()
@@ -149,7 +152,8 @@ class Index:
             return set()
         database.execute(f"PRAGMA user_version = {len(said)}")
         # A file that is shorter than before is a new one, and is read from its beginning.
-        return set(said[read if read < len(said) else 0 :].decode(errors="replace").splitlines())
+        lines = io.BytesIO(said[read if read < len(said) else 0 :])
+        return {run_id for line in lines if (run_id := line.decode(errors="replace").rstrip("\n")) in known}
 
     def row_of(self, record: Record) -> Row:
         """Return the row of a record, with what else its run folder shows."""

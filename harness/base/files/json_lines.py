@@ -20,6 +20,8 @@ from harness.base.files.storage import (
 
 # Longest line, in bytes; the rest of a longer one is read as further lines, which are damaged.
 LARGEST_LINE = 1 << 20
+# Most bytes that are read, at the end of a file: the health logs of twenty thousand runs have as many.
+MOST_BYTES = 32 << 20
 
 # Errors for a file that does not exist, is a link, or is not a regular file.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
@@ -56,10 +58,11 @@ def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
         raise cannot_be_written(file, error) from None
 
 
-def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
+def read_json_lines(file: Path, kind: type[OfLine], most: int = MOST_BYTES) -> Iterator[OfLine]:
     """Yield the values of a file in the order they were written; damaged lines are skipped.
 
-    Nothing is yielded if there is not a regular file of that name.
+    Only the last `most` bytes are read, because others who share the folder may write any amount. Nothing is yielded if
+    there is not a regular file of that name.
 
     Raises:
         OSError: when the file exists and cannot be read.
@@ -71,7 +74,10 @@ def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
             return
         raise
     with stream:
-        while line := stream.readline(LARGEST_LINE):
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+        # The file may also grow faster than it is read.
+        while line := stream.readline(min(LARGEST_LINE, most)):
+            most -= len(line)
             try:
                 yield kind.parse(line)
             except ValidationError:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.base.files.json_files import Moment, Versioned
+from harness.base.files.json_files import Moment, OneLine, Versioned
 from harness.base.files.json_lines import append_line, read_json_lines
 from harness.base.files.storage import json_hash
 from harness.evidence.records import Results
@@ -19,13 +19,15 @@ from harness.host.fingerprint import read_host
 
 FOLDER = "hosts"
 LENGTH = 16
+# Most bytes that are read of the changes: each makes all later ones take longer, and every record repeats them.
+MOST_BYTES = 1 << 16
 
 
 class HostChange(Versioned):
     """A line of `hosts/MACHINE.jsonl`: a change of the machine, in the user's words."""
 
     machine: str
-    what: str = Field(description="as the person put it, such as `new PSU`")
+    what: OneLine = Field(description="as the person put it, such as `new PSU`")
     at: Moment = Field(description="seconds since 1970")
 
 
@@ -54,7 +56,7 @@ def _after(host: HostFacts, change: HostChange) -> HostFacts:
 
 def changes_of(results: Results, machine: str) -> list[HostChange]:
     """Return the changes of a machine, the oldest first; damaged lines are skipped."""
-    return list(read_json_lines(changes_file(results, machine), HostChange))
+    return list(read_json_lines(changes_file(results, machine), HostChange, MOST_BYTES))
 
 
 def note_change(results: Results, machine: str, what: str) -> HostChange:

@@ -39,6 +39,17 @@ def test_what_is_no_line_is_passed_over(tmp_path: Path) -> None:
     assert said(file) == ["a", "b"]
 
 
+def test_only_the_end_of_a_file_is_read_also_while_it_grows(tmp_path: Path) -> None:
+    file = tmp_path / "said.jsonl"
+    for number in range(5):
+        append_line(file, Said(what=str(number)))
+    read = []
+    for one in read_json_lines(file, Said, file.stat().st_size * 3 // 5):
+        read.append(one.what)
+        append_line(file, Said(what="more"))
+    assert read == ["2", "3", "4"]
+
+
 def test_several_write_at_once(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
     with ThreadPoolExecutor(8) as pool:
