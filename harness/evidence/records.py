@@ -38,7 +38,7 @@ OfFolder = TypeVar("OfFolder", Intent, Record)
 TRAINING = "train"
 # Mode of a folder that only its owner may enter.
 CLOSED = 0o700
-RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 def check_run_id(run_id: str) -> None:
@@ -47,7 +47,7 @@ def check_run_id(run_id: str) -> None:
     Raises:
         UserError: saying which characters an id may have.
     """
-    if not re.fullmatch(RUN_ID, run_id):
+    if not RUN_ID.fullmatch(run_id):
         raise UserError(f"--run-id {run_id!r}: use letters, digits, dots, dashes and underscores")
 
 
@@ -201,12 +201,13 @@ class Results:
     def begun(self, besides: Set[str] = frozenset()) -> list[str]:
         """Return the ids of all runs, except those in `besides`.
 
-        A folder whose name begins with a dot is not a run yet. Links are ignored, because a user who can write to the
-        folder may set a link to any other folder of this user's.
+        A folder whose name begins with a dot is not a run yet, and one whose name is no id is none: it could pass for
+        our own words. Links are ignored, because a user who can write to the folder may set a link to any
+        other folder of this user's.
         """
         try:
             with os.scandir(self.runs) as places:
-                found = [place for place in places if place.name not in besides and not place.name.startswith(".")]
+                found = [place for place in places if place.name not in besides and RUN_ID.fullmatch(place.name)]
                 return sorted([place.name for place in found if place.is_dir(follow_symlinks=False)])
         except FileNotFoundError:
             return []

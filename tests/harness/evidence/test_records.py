@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -349,6 +350,22 @@ class TestIndex:
         struck = [row.struck for row in Index(results).rows()]
         assert struck == [None, "the wrong cable", None, None, None]
         assert [row.struck for row in before] == [None] * 5
+
+    def test_a_file_of_changes_that_another_user_fills_takes_no_memory(self, results: Results) -> None:
+        Index(results).rows()
+        results.changed.write_bytes(b"".join(b"%d\n" % number for number in range(200_000)) + b"r1\n")
+        strike(results.folder_of("r1"), "strike", "the wrong cable")
+        tracemalloc.start()
+        assert [row.struck for row in Index(results).rows()].count("the wrong cable") == 1
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        tracemalloc.stop()
+
+    @pytest.mark.parametrize("name", ["r5; rm -rf `id`", "r5\nNext: rm", "-rf", "r" * 121])
+    def test_a_folder_whose_name_is_no_id_is_no_run(self, results: Results, make_record: MakeRecord, name: str) -> None:
+        folder = RunFolder(results.runs / name)
+        folder.path.mkdir()
+        folder.write(RunFolder.RECORD, make_record(name))
+        assert len(Index(results).rows()) == 5
 
     def test_adding_a_record_twice_keeps_one(self, results: Results) -> None:
         record = results.record("r0")
