@@ -1,5 +1,6 @@
 """Notes about commands under way on this machine, so that others can watch them, and a crash leaves a trace."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import read_regular, write_json
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.text import one_line
 from harness.evidence.records import Results
 from harness.host.processes.processes import ProcessId, boot_id
@@ -136,6 +138,9 @@ def _notes(results: Results, machine: str = "", *, mine: bool = False) -> Iterat
             told = load_json(read_regular(file, LARGEST_NOTE, mine=mine))
             process, command, what = ProcessId(**told["process"]), told["command"], told.get("what", "campaign")
             doing, since = one_line(str(told.get("doing", "")))[:LONGEST_DOING], float(told.get("since", 0))
+            if file.stat().st_uid != os.geteuid():
+                # Quoted, so that another user's text does not pass for our own words, or for a command of ours.
+                command, doing = (safe_text(str(one).replace("`", "'"), LONGEST_DOING) for one in (command, doing))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
         numbers = all(type(one) is int and 0 < one < FAR for one in (process.pid, process.started)) and since < FAR

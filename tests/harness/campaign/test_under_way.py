@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.under_way import BEGINS, LARGEST_NOTE, left_under_way, noted_under_way, under_way
 from harness.evidence.records import Results
-from harness.host.processes.processes import boot_id
+from harness.host.processes.processes import ProcessId, boot_id
 
 COMMAND = "matrix run cpu-plain --data 'my bars.csv'"
 KILLED = """
@@ -171,5 +172,9 @@ def test_a_note_adds_no_line_to_what_is_said_and_nobody_elses_command(
     (tmp_path / "campaigns" / "mine.under-way").write_text(note(command="matrix\nmatrix: run `rm -rf`"))
     (left,) = left_under_way(Results(tmp_path), "mine")
     assert left.in_words.endswith(r"`matrix\nmatrix: run `rm -rf``")
+    me = asdict(ProcessId.mine())
+    (tmp_path / "campaigns" / "mine.under-way").write_text(note(**me, command="matrix` is broken: `rm"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert left_under_way(Results(tmp_path), "mine") == []
+    (one,) = under_way(Results(tmp_path))
+    assert one.command == r"'matrix\' is broken: \'rm'"
