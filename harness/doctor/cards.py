@@ -68,8 +68,8 @@ def _speed(file: Path) -> float | None:
 
 def _first_window(folder: Path) -> int | None:
     """Return the size in bytes of the first PCI resource, through which the processor accesses a Radeon's memory."""
-    lines = (read_text(folder / "resource") or "").splitlines()
-    start, end = (int(word, 16) for word in lines[0].split()[:2]) if lines else (0, 0)
+    found = re.match(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) ", read_text(folder / "resource") or "")
+    start, end = (int(found[1], 16), int(found[2], 16)) if found else (0, 0)
     return end - start + 1 if end else None
 
 

@@ -21,6 +21,7 @@ RECORD_BYTES = 8192
 LARGEST_LOG = 32 << 20
 # Index of the flags among the fields of a record, after priority, number and time.
 FLAGS = 3
+MICROSECONDS = re.compile(r"[0-9]{1,20}")
 # journalctl's words, with exit code 0, where it cannot show the kernel's messages or has none.
 JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
 REMEDY = "add this user to group adm"
@@ -148,5 +149,5 @@ def _records(text: str, uptime: float) -> Iterator[str]:
     for line in text.splitlines():
         head, _, message = line.partition(";")
         fields = head.split(",")
-        if len(fields) > FLAGS and fields[2].isdigit() and int(fields[2]) / 1e6 >= uptime:
+        if len(fields) > FLAGS and MICROSECONDS.fullmatch(fields[2]) and int(fields[2]) / 1e6 >= uptime:
             yield f"[{int(fields[2]) / 1e6:12.6f}] {message}"

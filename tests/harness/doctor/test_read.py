@@ -34,6 +34,15 @@ def test_the_link_is_that_of_the_slot_not_the_one_to_the_cards_own_switch(read: 
     assert (second.lanes, second.most_lanes, second.speed, second.most_speed) == (8, 16, 2.5, 16.0)
 
 
+@pytest.mark.parametrize("resource", ["", "0x0", f"{'9' * 5000} 0x0 0x0", "no number 0x0"])
+def test_a_card_whose_memory_window_is_not_told(resource: str, read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.write(tree.gpus[0] / "resource", resource)
+    card = read(tmp_path).gpus[0].card
+    assert card is not None
+    assert card.window is None
+
+
 @pytest.mark.parametrize(("lanes", "speed"), [(0, "Unknown"), (255, "Unknown")])
 def test_a_link_that_the_kernel_does_not_know(lanes: int, speed: str, read: Read, tmp_path: Path) -> None:
     tree = trees.dual_7900xt(tmp_path)

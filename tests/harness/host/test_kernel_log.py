@@ -79,7 +79,7 @@ def test_records_of_dev_kmsg_are_read_since_then(
     (tmp_path / "dev" / "kmsg").write_text(
         f"6,1,{int((time.monotonic() - 100) * 1e6)},-;before\n"
         f"3,2,{int((time.monotonic() - 1) * 1e6)},-;amdgpu 0000:03:00.0: GPU reset(1) succeeded!\n"
-        " SUBSYSTEM=pci\n"
+        f" SUBSYSTEM=pci\n6,3,²,-;no time\n6,4,{'9' * 5000},-;no time\n"
     )
     log = read_kernel_log(time.time() - 10, tmp_path)
     assert log.missing is None
