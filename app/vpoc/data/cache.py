@@ -9,8 +9,9 @@ import polars as pl
 
 from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
-from vpoc.data.bars import COLUMNS, Bars
+from vpoc.data.bars import COLUMNS, DAY_SECONDS, MAX_TICKS, Bars
 from vpoc.data.columns import PRICES
+from vpoc.data.rules import first_problem
 from vpoc.files import hash_in_thread, is_own
 
 BARS_KEY = "vpoc-bars"
@@ -60,13 +61,29 @@ def _read(cache: Path, path: Path) -> Bars | None:
         return None
     if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
         return None
-    if set(facts) != set(BARS_FACTS):
+    # A correct hash proves nothing: anyone who makes a file can also compute its hash.
+    kinds = {"sha256": str, "symbols": list, "bar_seconds": int, "rows_in_file": int, "smaller_kept": list}
+    if {name: type(fact) for name, fact in facts.items()} != kinds or frame.columns != list(COLUMNS):
         return None
-    kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
-    columns: dict[str, Any] = {
-        name: frame[name].to_numpy().astype(kinds.get(name, np.int64), copy=False) for name in COLUMNS
-    }
-    return Bars(path=path, **columns, **facts_of_bars(facts))
+    if not frame.height or any(column.null_count() or column.dtype.is_nested() for column in frame):
+        return None
+    columns: dict[str, Any] = {name: frame[name].to_numpy() for name in COLUMNS}
+    if any(array.dtype.kind not in {"vix": "f", "off_grid": "b"}.get(name, "iu") for name, array in columns.items()):
+        return None
+    columns |= {name: array.astype(np.int64, copy=False) for name, array in columns.items() if array.dtype.kind in "iu"}
+    bars = Bars(path=path, **columns, **facts_of_bars(facts))
+    return bars if _can_be(bars) else None
+
+
+def _can_be(bars: Bars) -> bool:
+    """Return whether reading a file can give such bars."""
+    return (
+        first_problem(bars) is None
+        and 0 <= bars.bar_seconds <= DAY_SECONDS
+        and int(bars.high.max()) < MAX_TICKS
+        and int(bars.volume.min()) >= 0
+        and 0 <= int(bars.contract.min()) <= int(bars.contract.max()) < max(len(bars.symbols), 1)
+    )
 
 
 def facts_of_bars(facts: dict[str, Any]) -> dict[str, Any]:

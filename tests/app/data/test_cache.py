@@ -4,11 +4,13 @@ import dataclasses
 import os
 
 import numpy as np
+import polars as pl
 import pytest
 
+from vpoc.checksummed_parquet import read_checksummed, write_checksummed
 from vpoc.data import cache
 from vpoc.data.bars import COLUMNS, Bars
-from vpoc.data.cache import cached_bars, write_bars
+from vpoc.data.cache import BARS_KEY, cached_bars, write_bars
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
@@ -93,6 +95,29 @@ def test_several_symbols_odd_prices_and_missing_vix_are_kept(data, tmp_path):
     assert same(again, load_bars(data))
     assert (again.symbols, again.volume.max()) == (("ESH8", "ESM8"), 10**12)
     assert np.isnan(again.vix).any()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["no column", "text", "nothing", "no rows", "late", "negative", "no contract", "facts"]
+)
+def test_bars_that_no_file_has_are_not_used(data, tmp_path, wrong):
+    """Whoever makes such a cache can also compute its hash."""
+    place = tmp_path / "c.parquet"
+    kept(data, place)
+    frame, facts = read_checksummed(place.read_bytes(), BARS_KEY)
+    changed = {
+        "no column": frame.drop("volume"),
+        "text": frame.with_columns(volume=pl.lit("x")),
+        "nothing": frame.with_columns(volume=pl.lit(None, pl.Int64)),
+        "no rows": frame.clear(),
+        "late": frame.reverse(),
+        "negative": frame.with_columns(volume=pl.lit(-1)),
+        "no contract": frame.with_columns(contract=pl.lit(7)),
+    }.get(wrong, frame)
+    if wrong == "facts":
+        facts["bar_seconds"] = "60"
+    write_checksummed(place, changed, BARS_KEY, facts)
+    assert cached_bars(place, data, None) is None
 
 
 @pytest.mark.parametrize("content", [None, b"not a cache"])
