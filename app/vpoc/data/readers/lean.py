@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.data.columns import PRICES
+from vpoc.data.readers.parquet import MOST_ROWS
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import Written, require_seconds
 from vpoc.data.rules import ROW_ADVICE
@@ -28,7 +29,7 @@ OTHER = re.compile(r"(?:.*/)?\d{8}_[a-z0-9]+_minute_(?:quote|openinterest)_\d{6,
 MONTHS = "FGHJKMNQUVXZ"
 FIELDS = ("ms", *PRICES, "volume")
 DAY_MS = 86_400_000
-LARGEST_ENTRY = 64 * 2**20
+LARGEST_ENTRY = 2**20
 """A day has 1,440 minutes; an entry larger than this is not one of Lean, whatever its name."""
 
 
@@ -38,7 +39,12 @@ def read_lean(path: Path) -> RawBars:
     UserError, with entry and line, for content that is not as documented.
     """
     digest = hashlib.sha256()
-    days = [_day(path, *entry) for entry in _entries(path, digest)]
+    days, rows = list[pl.DataFrame](), 0
+    for entry in _entries(path, digest):
+        days.append(_day(path, *entry))
+        rows += days[-1].height
+        if rows > MOST_ROWS:
+            raise UserError(f"{path}: has more rows than the {MOST_ROWS:,} that are read: divide it by years")
     if not days:
         raise UserError(
             f"{path}: no entries such as 20131007_es_minute_trade_201312.csv in it; give a zip file of minute trades "

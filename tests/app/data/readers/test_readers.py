@@ -381,6 +381,15 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(
         read_vendor(path)
 
 
+def test_lean_with_more_rows_than_fit_into_memory_is_refused_before_all_are_read(path, monkeypatch):
+    """A row that is repeated takes a byte in a zip file, and a hundred in memory."""
+    frame = synthetic()
+    read = read_vendor(write_lean(path, frame)).frame.height
+    monkeypatch.setattr("vpoc.data.readers.lean.MOST_ROWS", read - 1)
+    with pytest.raises(UserError, match=f"has more rows than the {read - 1:,} that are read"):
+        read_vendor(path)
+
+
 def test_bytes_of_text_are_counted_beyond_32_bits(path, monkeypatch):
     columns = ("timestamp", *PRICES, "volume")
     pl.DataFrame(dict.fromkeys(columns, "x")).write_parquet(path)
