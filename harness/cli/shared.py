@@ -166,6 +166,17 @@ def executor_option(text: str) -> Callable[[Any], Any]:
     return click.option("--executor", type=choice, envvar="MATRIX_EXECUTOR", show_envvar=True, help=text)
 
 
+def data_option(text: str) -> Callable[[Any], Any]:
+    """Return the option that names the data; several are a usage error, where click would take the last."""
+
+    def only(context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+        if len(given) > 1:
+            raise click.UsageError(f"--data takes one path, {len(given)} are given (joining: docs/data.md)", context)
+        return given[0] if given else None
+
+    return click.option("--data", type=click.Path(path_type=Path), multiple=True, callback=only, help=text)
+
+
 def typed_words() -> tuple[str, ...]:
     """Return the running command as it was typed: its name, its arguments and options.
 

@@ -26,6 +26,7 @@ from harness.cli.shared import (
     as_typed,
     ask_user,
     confirm,
+    data_option,
     err,
     executor_option,
     known,
@@ -60,7 +61,7 @@ KNOWN_GOOD = "known-good"
 
 
 @click.command("train", cls=WithProgram)
-@click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on; with --app: its file or folder.")
+@data_option("Merged CSV to train on; with --app: its file or folder.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),

@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.campaign.bench.open_bench import BenchOptions
 from harness.cli.completion import complete_workloads
 from harness.cli.program_options import own_program, with_program_copy
-from harness.cli.shared import Settings, executor_option, known
+from harness.cli.shared import Settings, data_option, executor_option, known
 from harness.environments.verifier import verifying_stack
 from harness.matrix.refusals import with_lookback
 from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
@@ -26,7 +26,7 @@ def workload_options(command: Any) -> Any:
             shell_complete=complete_workloads,
             help="Workload of the matrix file (default: the selection's).",
         ),
-        click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
+        data_option("Merged CSV to train on (default: synthetic)."),
         click.option(
             "--lookback",
             type=click.IntRange(min=SHORTEST_LOOKBACK),

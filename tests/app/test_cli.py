@@ -106,6 +106,12 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
     [
         (["mrege"], "usage", "No such command 'mrege' (did you mean `vpoc merge`?)", "see `vpoc --help`"),
         (["lunch"], "usage", "No such command 'lunch'", "see `vpoc --help`"),
+        (
+            ["merge", "--bars", "a", "--bars", "b"],
+            "usage",
+            "--bars takes one file, 2 are given (joining: docs/data.md)",
+            "see",
+        ),
         (["train", "--epoch", "1"], "usage", "No such option '--epoch' (did you mean --epochs?)", "vpoc train --help"),
         (["check"], "usage", "Missing argument 'FILE'", "see `vpoc check --help`"),
         (

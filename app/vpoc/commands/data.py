@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, together
+from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, in_file_option, together
 from vpoc.errors import UserError, printable
 
 READING_OPTIONS = together(
@@ -68,10 +68,9 @@ def synth_command(output: Path, sessions: int, seed: int, force: bool) -> None:
 
 
 @click.command("merge")
-@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/data.md lists.")
-@click.option(
+@in_file_option("--bars", required=True, help="File of ES bars, of any format that docs/data.md lists.")
+@in_file_option(
     "--vix",
-    type=IN_FILE,
     help="CSV of VIX values: a date and a close, or bars with a stamp.  [default: the column vix of the bars]",
 )
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")

@@ -45,9 +45,18 @@ def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, 
     return named
 
 
-DATA_OPTION = click.option(
-    "--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it."
-)
+def in_file_option(name: str, **settings: Any) -> Callable[[Function], Function]:
+    """Return an option that names one input file; several are a usage error, where click would take the last."""
+
+    def only(ctx: click.Context, _param: click.Parameter, value: tuple[Path, ...]) -> Path | None:
+        if len(value) > 1:
+            raise click.UsageError(f"{name} takes one file, {len(value)} are given (joining: docs/data.md)", ctx)
+        return value[0] if value else None
+
+    return click.option(name, type=IN_FILE, multiple=True, callback=only, **settings)
+
+
+DATA_OPTION = in_file_option("--data", required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it.")
 FEATURES_FILE_OPTION = click.option(
     "--features",
     type=IN_FILE,

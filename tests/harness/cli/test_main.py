@@ -33,6 +33,10 @@ def matrix_command(*words: str, expected: int = 0) -> Done:
 
 WRONG = {
     "a file to write a training into": (["train", "--data", "x.csv", "--output", "README.md"], "'README.md' is a file"),
+    "two files to train on": (
+        ["train", "--output", "x", "--data", "a", "--data", "b"],
+        "--data takes one path, 2 are given",
+    ),
     "unknown cell": (["run-cell", "cpu-plian"], "did you mean cpu-plain?"),
     "unknown cell of a run": (["run", "cpu-plian"], "did you mean cpu-plain?"),
     "cell of one letter": (["run", "e"], "choose from cpu-plain, rocm6.2-torch2.5.1-plain"),
