@@ -54,6 +54,7 @@ def rehearse(
     cells = [Cell(stack, Preset(name="plain", description="nothing set")) for stack in chosen]
     engine = None if stub else choose_engine(cells, executor)
     results = Results(settings.results.folder / REHEARSAL_FOLDER)
+    place = {stack.name: f"{number} of {len(chosen)}" for number, stack in enumerate(chosen, 1)}
     found: list[RehearsedStack] = []
     interrupted = False
     with interruptible():
@@ -61,7 +62,9 @@ def rehearse(
             with Steps(err) as steps:
                 rehearsing = Rehearsing(settings.matrix, results, engine, stub, settings.root, notify=steps.step)
                 if not as_json:
-                    rehearsing = replace(rehearsing, begun=_show_stack, done=_show_step)
+                    rehearsing = replace(
+                        rehearsing, begun=lambda one: _show_stack(one, place[one.stack]), done=_show_step
+                    )
                 with closing(rehearsing.all(chosen)) as carried:
                     for one in carried:
                         found.append(one)
@@ -99,9 +102,9 @@ def _chosen(settings: Settings, names: tuple[str, ...]) -> list[Stack]:
     return chosen
 
 
-def _show_stack(stack: RehearsedStack) -> None:
+def _show_stack(stack: RehearsedStack, place: str) -> None:
     how = "as an image" if stack.executor == "docker" else "in a virtual environment"
-    echo(f"{stack.stack}, from source {stack.source}, {how}; torch: {stack.torch}; run: {stack.app}")
+    echo(f"{stack.stack}, from source {stack.source}, {how}; torch: {stack.torch}; run: {stack.app}; {place}")
 
 
 def _show_end(stack: RehearsedStack) -> None:

@@ -96,6 +96,7 @@ def test_a_step_that_fails_is_said_and_is_status_1(
     status, printed = run(results, capsys, STACK)
     assert status == 1
     assert "  stopped: stack rehearsal-" in printed
+    assert "; 1 of 1\n" in printed
     assert "0 of 1 stacks rehearsed to the end" in printed
     assert not rehearse.FOLDER.exists()
 
