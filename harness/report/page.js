@@ -110,18 +110,18 @@
     for (const { cells } of tBodies[0].rows) [...cells].forEach((cell, at) => { cell.dataset.name = tHead.rows[0].cells[at].textContent; });
   }
 
-  function table(names, rows) {
-    const made = make("table", { class: "listed" },
+  function table(label, names, rows) {
+    const made = make("table", { class: "listed", "aria-label": label },
       make("thead", {}, make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)))),
       make("tbody", {}, ...rows));
     nameCells(made);
     return make("div", { class: "scroll" }, made);
   }
 
-  function facts(pairs) {
+  function facts(label, pairs) {
     const rows = pairs.filter(([, value]) => value).map(([name, value]) =>
       make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value)));
-    return make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, ...rows)));
+    return make("div", { class: "scroll" }, make("table", { "aria-label": label }, make("tbody", {}, ...rows)));
   }
 
   const folded = (title, ...content) => make("details", {}, make("summary", {}, title), ...content);
@@ -134,17 +134,20 @@
     return failed ? [" The newest failure: ", make("a", { href: runLink(failed) }, failed), "."] : [];
   }
 
+  // No line ends between a number and its unit.
+  const joined = (text) => text.replace(/(\d) (?=(?:h|min|s|GB)\b|%)/g, "$1\u00a0");
+
   function verdictLines(group, cell) {
     const found = report().verdicts.filter((one) => one.group === group && one.cell === cell);
     return found.map((one) => make("p", {},
       make("strong", {}, one.stale ? `stale, environment ${one.environment_hash.slice(0, 8)}` : one.tier),
-      `: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
+      joined(`: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
       + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
       + `${Math.floor(one.start_low * 100)} %)${one.hours ? `, and ${one.trained} of training had ${one.failures || "no"} failure${one.failures > 1 ? "s" : ""}: ${one.mtbf.split(":")[0]}` : ""}.`
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")
-      + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion."), ...newestFailure(one)));
+      + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion.")), ...newestFailure(one)));
   }
 
   const cellLink = (cell, group) => `#/cell/${encodeURIComponent(cell)}${group ? `/${group}` : ""}`;
@@ -163,7 +166,7 @@
   function runsOf(group, cell) {
     const runs = report().runs.filter((run) => run.group === group && run.cell === cell);
     if (!runs.length) return [make("p", {}, "It was not run here.")];
-    const shown = table(["run", "outcome", "why", "began", "seconds", "samples/s"], []);
+    const shown = table("Runs, newest first", ["run", "outcome", "why", "began", "seconds", "samples/s"], []);
     const body = shown.querySelector("tbody");
     const more = make("button", { type: "button", class: "more", onclick: () => extend() });
     const extend = () => {
@@ -223,7 +226,7 @@
     const shown = (loss) => (loss === null ? "-" : loss.toFixed(4));
     const rows = curve.train.map((loss, index) => make("tr", {}, make("td", { class: "number" }, `${index + 1}`),
       make("td", { class: "number" }, shown(loss)), make("td", { class: "number" }, shown(curve.validation[index]))));
-    return table(["epoch", "train loss", "validation loss"], rows);
+    return table(`Loss of each epoch of ${curve.model}`, ["epoch", "train loss", "validation loss"], rows);
   }
 
   function figure(title, name, number, described) {
@@ -284,16 +287,16 @@
     return [
       charts(detail),
       events.length ? make("h2", {}, "What the kernel said meanwhile") : "",
-      events.length ? table(["second", "line of the kernel log"], events) : "",
+      events.length ? table("What the kernel said meanwhile", ["second", "line of the kernel log"], events) : "",
       make("h2", {}, "Details"),
-      facts([
+      facts("Details", [
         ["really used", detail.used], ["injected fault", detail.injected_fault], ["memory at the peak", detail.memory], ["data", detail.data],
         ["ended", Object.entries(detail.exits).map(([phase, how]) => `${phase}: ${how}`).join(", ")],
         ["last phase", run.outcome === "completed" ? "" : detail.last_phase],
         ...detail.trainings.map((one) => [one.kind, one.text + (one.time ? `; time: ${one.time}` : "")]),
       ]),
       ...detail.loss_curves.filter((one) => one.train.length).map((one) => folded(`Loss of each epoch of ${one.model}`, losses(one))),
-      phases.length ? folded("Phases", table(["rank", "phase", "from second", "seconds"], phases)) : "",
+      phases.length ? folded("Phases", table("Phases", ["rank", "phase", "from second", "seconds"], phases)) : "",
       detail.by_hand.length ? folded("Run it by hand", make("pre", {}, detail.by_hand.join("\n"))) : "",
       folded("Environment variables", ...variables),
     ];

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from harness.report.words import utc
 
 HERE = Path(__file__).parent
 CPU = "cpu"
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:h|min|s|GB)\b|%)")
 
 
 def to_html(report: Report) -> str:
@@ -129,8 +131,9 @@ def _answer(text: str) -> Markup:
 
 
 def _sentence(text: str) -> Markup:
-    """Return a sentence with its backquoted words as code."""
+    """Return a sentence with its backquoted words as code; no line ends between a number and its unit."""
     parts = text.split("`")
     return Markup().join(
-        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part))
+        for number, part in enumerate(parts)
     )

@@ -141,6 +141,19 @@ def test_the_first_screen_has_the_sentence_the_next_command_and_the_grid(
     assert evening_page.evaluate(wider) == 0
 
 
+def test_on_a_phone_a_long_name_without_hyphens_is_broken(evening_page: Page) -> None:
+    evening_page.set_viewport_size(PHONE)
+    evening_page.evaluate(
+        """() => {
+          document.querySelectorAll("details").forEach((one) => { one.open = true; });
+          const named = "h2, h4, th, td:not(:has(a), .number), td > a:not(.place), .place span + span";
+          for (const one of document.querySelectorAll(named)) one.textContent = "x".repeat(90);
+        }"""
+    )
+    all_of = "() => [...document.querySelectorAll('.scroll, html')]"
+    assert evening_page.evaluate(f"{all_of}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+
+
 def test_on_a_screen_every_grid_stands_above_the_fold(evening_page: Page, evening: Report) -> None:
     assert len(evening.answer.grids) == 3
     for grid in evening_page.locator(".scope table").all():
@@ -344,6 +357,8 @@ def test_the_comparison_is_sorted_by_click_and_by_keyboard(evening_page: Page) -
         values: list[float] = column.evaluate_all("cells => cells.map((cell) => Number(cell.dataset.value))")
         return values
 
+    heights = evening_page.locator("button.sort").evaluate_all("all => all.map((one) => one.offsetHeight)")
+    assert min(heights) >= 24, "WCAG 2.2, 2.5.8"
     button = head.get_by_role("button")
     button.click()
     expect(head).to_have_attribute("aria-sort", "ascending")
@@ -497,10 +512,13 @@ def test_charts_follow_when_the_scheme_changes(evening_page: Page, evening: Repo
 
 
 def test_a_screen_reader_hears_a_name_for_whatever_can_be_used_or_seen(evening_page: Page, evening: Report) -> None:
-    roles = {"link", "button", "combobox", "searchbox", "textbox", "image", "img", "region", "dialog", "navigation"}
+    used = {"link", "button", "combobox", "searchbox", "textbox", "dialog", "navigation"}
+    roles = used | {"image", "img", "region", "table"}
     session = evening_page.context.new_cdp_session(evening_page)
     evening_page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
-    for address in ("", f"#/run/{hung_run(evening)}"):
+    run = hung_run(evening)
+    cell = next(one.cell for one in evening.runs if one.run_id == run)
+    for address in ("", f"#/run/{run}", f"#/cell/{cell}"):
         if address:
             go(evening_page, address)
             evening_page.wait_for_function(DRAWN)

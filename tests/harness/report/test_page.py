@@ -13,7 +13,7 @@ import pytest
 from harness.evidence.files.run_files import Record
 from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import Report
-from harness.report.page import _answer, as_data, to_html
+from harness.report.page import BEFORE_UNIT, _answer, as_data, to_html
 from harness.report.shades import shade
 from tests.harness.report.synthetic import HOSTILE
 
@@ -110,7 +110,8 @@ def test_the_grid_of_the_answer_leads_to_every_cell_and_is_coloured_by_its_start
 
 def test_the_answer_stands_before_everything_else_in_its_own_words(synthetic: Report, html: str) -> None:
     text = unescape(re.sub("<[^>]*>", "", html.partition("<body>")[2]))
-    first, last = (text.index(part) for part in (synthetic.answer.sentence.replace("`", ""), "What failed, and why"))
+    said = BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", synthetic.answer.sentence.replace("`", ""))
+    first, last = (text.index(part) for part in (said, "What failed, and why"))
     assert first < text.index(synthetic.answer.next.command) < text.index(synthetic.answer.grids[0].title) < last
 
 
