@@ -23,7 +23,9 @@ def losses_in_words(result: Result, folder: RunFolder, output: Path, name: str) 
     """
     trainings = result.trainings
     names = model_names([training.model_kind for training in trainings], name)
-    found = [one.constant_rate_loss for one in _verified(folder)] or [None] * len(trainings)
+    found = [one.constant_rate_loss for one in _verified(folder)]
+    if len(found) != len(trainings):
+        found = [None] * len(trainings)
     return tuple(
         _in_words(training, _constant_rate_loss(output / f"{model}_metadata.json") if constant is None else constant)
         for training, model, constant in zip(trainings, names, found, strict=True)
