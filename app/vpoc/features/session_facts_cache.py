@@ -15,7 +15,7 @@ import polars as pl
 from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
-from vpoc.data.cache import BARS_FACTS, facts_of_bars
+from vpoc.data.cache import BARS_FACTS, FACT_KINDS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
 from vpoc.files import hash_in_thread, is_own
@@ -64,11 +64,20 @@ def cached_session_facts(
     except (OSError, DamagedError):
         return None
     wanted = _deciding(options)
-    if {name: facts.pop(name, None) for name in wanted} != wanted or facts["sha256"] != digest.result():
+    if {name: facts.pop(name, None) for name in wanted} != wanted:
         return None
-    if set(facts) != {*BARS_FACTS, "in_progress"}:
+    # A correct hash proves nothing: anyone who makes a file can also compute its hash.
+    if {name: type(fact) for name, fact in facts.items()} != {**FACT_KINDS, "in_progress": bool}:
+        return None
+    names = {name for name in wanted["fields"] if name.rpartition(".")[2] != "in_progress"}
+    if facts["sha256"] != digest.result() or set(frame.columns) != names or not frame.height:
         return None
     arrays = {name: _wide(frame[name].to_numpy()) for name in frame.columns}
+    if any(frame[name].null_count() or array.dtype.kind not in "iufbM" for name, array in arrays.items()):
+        return None
+    widths = arrays["high"] - arrays["low"] + 1
+    if arrays["histogram"].ndim != arrays["curve"].ndim or not (widths > 0).all():
+        return None
     found = _made(SessionFacts, arrays, in_progress=facts.pop("in_progress"))
     none: dict[str, Any] = dict.fromkeys(COLUMNS, np.empty(0))
     return Bars(path=data, **none, **facts_of_bars(facts)), found

@@ -4,8 +4,10 @@ import dataclasses
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
+from vpoc.checksummed_parquet import read_checksummed, write_checksummed
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import compute as command
@@ -14,7 +16,7 @@ from vpoc.features.build import all_session_facts, build_features
 from vpoc.features.compute import compute_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
-from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
+from vpoc.features.session_facts_cache import SESSION_FACTS_KEY, cached_session_facts, write_session_facts
 from vpoc.features.store import read_features
 from vpoc.profile.flow import Flow
 from vpoc.progress import Progress
@@ -99,6 +101,23 @@ def test_other_content_is_computed(merged, tmp_path, place):
     path.unlink()
     with pytest.raises(UserError, match="no such file"):
         cached_session_facts(place, path, None, OPTIONS)
+
+
+@pytest.mark.parametrize("wrong", ["no column", "text", "nothing", "no rows", "a fact less", "a fact of text"])
+def test_facts_that_no_data_have_are_not_used(merged, place, wrong):
+    frame, facts = read_checksummed(place.read_bytes(), SESSION_FACTS_KEY)
+    changed = {
+        "no column": frame.drop("open"),
+        "text": frame.with_columns(open=pl.lit("x")),
+        "nothing": frame.with_columns(open=pl.lit(None, pl.Int64)),
+        "no rows": frame.clear(),
+    }.get(wrong, frame)
+    if wrong == "a fact less":
+        del facts["sha256"]
+    elif wrong == "a fact of text":
+        facts["symbols"] = "x"
+    write_checksummed(place, changed, SESSION_FACTS_KEY, facts)
+    assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 
 def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
