@@ -127,7 +127,9 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
     if options.get("stall_limit"):
         values["stall_limit"] = int(options["stall_limit"])
     try:
-        of_workload = {"name": f"{OF_APP}{app.absolute().name}", "description": shlex.join(command)}
+        # No blanks and quotes: what controls show about a workload names it in a sentence.
+        name = re.sub(r"[^\w.-]", "-", f"{OF_APP}{app.absolute().name}")
+        of_workload = {"name": name, "description": shlex.join(command)}
         seconds = int(options.get("time_limit") or usual_limit)
         return Workload.model_validate({**of_workload, "program": values, "time_limit": seconds})
     except ValidationError as error:
