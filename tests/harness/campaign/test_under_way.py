@@ -177,4 +177,4 @@ def test_a_note_adds_no_line_to_what_is_said_and_nobody_elses_command(
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert left_under_way(Results(tmp_path), "mine") == []
     (one,) = under_way(Results(tmp_path))
-    assert one.command == r"'matrix\' is broken: \'rm'"
+    assert one.command == "\"matrix' is broken: 'rm\""
