@@ -145,15 +145,15 @@ OUTSIDE: Mapping[str, World] = {
 
 def simulate(of: World, seed: int) -> Isolation:
     """Let the controls choose the runs, and chance decide how each run ends."""
-    chance, made, poisoned = Random(f"world {seed}"), 0, Counter[int]()
+    chance, runs, poisoned = Random(f"world {seed}"), 0, Counter[int]()
 
     def run(arm: Arm) -> bool:
-        nonlocal made
-        made += 1
+        nonlocal runs
+        runs += 1
         if poisoned[arm.gpu]:
             poisoned[arm.gpu] -= 1
             return False
-        passed = chance.random() < (of.sound if of.drifts and made <= WARM_AFTER else of.rate(arm))
+        passed = chance.random() < (of.sound if of.drifts and runs <= WARM_AFTER else of.rate(arm))
         poisoned[arm.gpu] = BURST * (of.bursts and not passed)
         return passed
 
@@ -172,22 +172,22 @@ def fewest_runs(of: World) -> float:
     """
     causes = FaultModel(of.controls).causes
     true = frozenset(arm for arm in of.controls.arms if of.faults(arm))
-    told, error = TOLD_GOAL, CAMPAIGN_ERROR
-    asked = told * log(told / error) + (1 - told) * log((1 - told) / (1 - error))
+    goal, error = TOLD_GOAL, CAMPAIGN_ERROR
+    needed = goal * log(goal / error) + (1 - goal) * log((1 - goal) / (1 - error))
     rivals = [[one for one in causes if cause not in causes[one]] for cause in causes[true]]
 
     def least(against: Sequence[frozenset[Arm]]) -> float:
         told_by = [
             [-relative_entropy(faulty=arm in true) * (arm in true ^ one) for arm in of.controls.arms] for one in against
         ]
-        return float(linprog([1.0] * len(of.controls.arms), A_ub=told_by, b_ub=[-asked] * len(told_by)).fun)
+        return float(linprog([1.0] * len(of.controls.arms), A_ub=told_by, b_ub=[-needed] * len(told_by)).fun)
 
     return min(least(against) for against in rivals or [[one for one in causes if causes[one]]])
 
 
-def answer(made: Isolation) -> Answer | None:
+def answer(isolation: Isolation) -> Answer | None:
     """Return the answer of an isolation; None if it named nothing."""
-    return made.cause or ("sound" if made.sound else None)
+    return isolation.cause or ("sound" if isolation.sound else None)
 
 
 def lines(pool: Executor, worlds: Mapping[str, World], campaigns: int, *, bound: bool = True) -> Iterator[str]:
@@ -198,23 +198,23 @@ def lines(pool: Executor, worlds: Mapping[str, World], campaigns: int, *, bound:
     for name, of in worlds.items():
         if sys.stderr.isatty():
             sys.stderr.write(f"{campaigns} campaigns: {name}\n")
-        made = list(pool.map(partial(_simulated, name), range(campaigns), chunksize=20))
-        said = Counter(one for one, _ in made if one)
-        wrong = sum(count for one, count in said.items() if one not in of.right)
+        results = list(pool.map(partial(_simulated, name), range(campaigns), chunksize=20))
+        answers = Counter(one for one, _ in results if one)
+        wrong = sum(count for one, count in answers.items() if one not in of.right)
         most = binomtest(wrong, campaigns, alternative="less").proportion_ci(0.95).high
-        runs = [runs for _, runs in made]
-        all_said = ", ".join(f"{one} {count / campaigns:.1%}" for one, count in said.most_common())
+        runs = [runs for _, runs in results]
+        all_said = ", ".join(f"{one} {count / campaigns:.1%}" for one, count in answers.most_common())
         fewest = f" {fewest_runs(of):.0f} |" if bound else ""
         yield (
-            f"| {name} | {said.total() / campaigns:.0%} | {wrong / campaigns:.1%} (< {most:.1%}) | {mean(runs):.0f} "
+            f"| {name} | {answers.total() / campaigns:.0%} | {wrong / campaigns:.1%} (< {most:.1%}) | {mean(runs):.0f} "
             f"| {median(runs):.0f} | {_most(runs):.0f} |{fewest} {all_said} |"
         )
 
 
 def _simulated(name: str, seed: int) -> tuple[Answer | None, int]:
     # The world is passed by name, because not every world can be pickled.
-    made = simulate({**WORLDS, **HIDDEN, **FEWER, **OUTSIDE}[name], seed)
-    return answer(made), made.runs
+    isolation = simulate({**WORLDS, **HIDDEN, **FEWER, **OUTSIDE}[name], seed)
+    return answer(isolation), isolation.runs
 
 
 def _most(runs: Sequence[int]) -> float:

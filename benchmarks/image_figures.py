@@ -68,12 +68,15 @@ def clean_builds(engine: Engine, matrix: Matrix, builds: int) -> Figure:
     image = ensure_cell_image(engine, matrix.cells[CELL], print)
     equal = content = 0
     for number in range(builds):
-        told = compare_with_rebuilt(engine, image, matrix.cells[CELL], lambda _: None)
-        equal += told.result == EQUAL
-        content += not told.differences
-        print(f"  clean build {number + 1}: {told.result}, {told.same_layers} of {told.layers} layers", flush=True)
-    said = f"{equal} of {builds} with the same layers, {content} of {builds} with the same content"
-    return Figure("clean builds that are the same", said, f"{builds} of {builds}", content == builds)
+        comparison = compare_with_rebuilt(engine, image, matrix.cells[CELL], lambda _: None)
+        equal += comparison.result == EQUAL
+        content += not comparison.differences
+        print(
+            f"  clean build {number + 1}: {comparison.result}, {comparison.same_layers} of {comparison.layers} layers",
+            flush=True,
+        )
+    value = f"{equal} of {builds} with the same layers, {content} of {builds} with the same content"
+    return Figure("clean builds that are the same", value, f"{builds} of {builds}", content == builds)
 
 
 def nothing_to_do() -> Figure:
@@ -86,18 +89,18 @@ def nothing_to_do() -> Figure:
 def next_preset(engine: Engine, matrix: Matrix) -> Figure:
     """Build presets that were never built before."""
     stack = matrix.stacks["cpu"]
-    before, spans, made = _layer_bytes(engine), [], []
+    before, spans, images = _layer_bytes(engine), [], []
     for number in range(TIMES):
         preset = Preset(name=f"bench{number}", description="d", variables={"BENCH": f"{number}-{time.time_ns()}"})
         began = time.perf_counter()
-        made.append(ensure_cell_image(engine, Cell(stack, preset)))
+        images.append(ensure_cell_image(engine, Cell(stack, preset)))
         spans.append(time.perf_counter() - began)
     added = _layer_bytes(engine) - before
-    layers = {image.layers for image in made}
-    for image in made:
+    layers = {image.layers for image in images}
+    for image in images:
         engine.client.images.remove(image.id, force=True)
-    said = f"{median(spans):.2f} s, {added} bytes of {TIMES} in the engine's own accounting"
-    return Figure("a further preset", said, "0.5 s, no layer", median(spans) <= 0.5 and len(layers) == 1)
+    value = f"{median(spans):.2f} s, {added} bytes of {TIMES} in the engine's own accounting"
+    return Figure("a further preset", value, "0.5 s, no layer", median(spans) <= 0.5 and len(layers) == 1)
 
 
 def edited_app(engine: Engine, matrix: Matrix, registry: str) -> list[Figure]:
@@ -123,13 +126,13 @@ def edited_app(engine: Engine, matrix: Matrix, registry: str) -> list[Figure]:
             sent.append((_size(Path(storage)) - held) / 1e6)
             engine.client.images.remove(image.id, force=True)
     ensure_cell_image(engine, matrix.cells[CELL])
-    told = f"{median(spans):.1f} s, {'no layer but the last' if kept else 'other layers, too'}"
+    value = f"{median(spans):.1f} s, {'no layer but the last' if kept else 'other layers, too'}"
     edit = Figure(
-        "an edit of the app to the image of its cell", told, "10 s, 0 bytes of torch", median(spans) <= 10 and kept
+        "an edit of the app to the image of its cell", value, "10 s, 0 bytes of torch", median(spans) <= 10 and kept
     )
-    told = f"{median(sent):.1f} MB, {median(pushes):.1f} s"
+    value = f"{median(sent):.1f} MB, {median(pushes):.1f} s"
     pushed = Figure(
-        "pushing it to a registry on loopback", told, "30 MB, 10 s", median(sent) <= 30 and median(pushes) <= 10
+        "pushing it to a registry on loopback", value, "30 MB, 10 s", median(sent) <= 30 and median(pushes) <= 10
     )
     return [edit, pushed]
 
@@ -176,8 +179,8 @@ def killed_pulls(engine: Engine, matrix: Matrix, registry: str) -> Figure:
         pulled = find(other, f"{via}/killed/vpoc@{manifest.digest}")
         equal = pulled is not None and pulled.layers == image.layers
     more = line.down - size
-    said = f"{'equal' if equal else 'DIFFERENT'}; {line.down / 1e6:.1f} MB came of {size / 1e6:.1f} MB"
-    return Figure(f"a pull killed {KILLS} times at random", said, goal, equal and more < MOST_TWICE * size)
+    value = f"{'equal' if equal else 'DIFFERENT'}; {line.down / 1e6:.1f} MB came of {size / 1e6:.1f} MB"
+    return Figure(f"a pull killed {KILLS} times at random", value, goal, equal and more < MOST_TWICE * size)
 
 
 def nothing_to_do_for_a_stand_in(engine: Engine, matrix: Matrix) -> Figure:

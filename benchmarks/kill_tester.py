@@ -77,13 +77,13 @@ class Figures:
     """The counts of a test.
 
     `wrong`: everything that should not have happened.
-    `ready`: seconds of each restart until it began a run.
+    `restart_seconds`: seconds of each restart until it began a run.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     records: int = 0
-    ready: list[float] = field(default_factory=list)
+    restart_seconds: list[float] = field(default_factory=list)
 
     def expect(self, condition: object, otherwise: str) -> None:
         """Add the text `otherwise` to `wrong` unless the condition holds."""
@@ -234,17 +234,17 @@ class Tester:
 
     def _is_ready(self, pid: int, began: float) -> bool:
         """Return whether the harness has begun a run; if so, time it and check what it recovered."""
-        if not self._begun_by(pid):
+        if not self._has_begun_run(pid):
             return False
         seconds = time.monotonic() - began
         self._look_at_ready(pid)
         if self.killed:
-            self.figures.ready.append(seconds)
+            self.figures.restart_seconds.append(seconds)
         if self.killed and seconds > GOAL_SECONDS:
             print(f"a restart took {seconds:.1f} s, after:\n{self.place.said[-SHOWN:]}", file=sys.stderr, flush=True)
         return True
 
-    def _begun_by(self, pid: int) -> bool:
+    def _has_begun_run(self, pid: int) -> bool:
         """Return whether this harness has begun a run, which means that the restart is done."""
         runs = self.place.results.runs
         names = {folder.name for folder in runs.glob("[!.]*")} - self.seen

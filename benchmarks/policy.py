@@ -194,13 +194,13 @@ def settle_lines(bench: Bench) -> Iterator[str]:
     shown = ("shown above .9", "shown below .9", "stopped", "wrong")
     yield from table("true pass rate", "campaigns", *shown, "runs: median", "9 of 10 within")
     for rate in RATES:
-        made = bench.campaigns(partial(alone, rate), SETTLE)
-        stood = Counter(name for one in made for name in one.stood)
-        wrong = sum(len(list(wrong_claims(one))) for one in made)
+        campaigns = bench.campaigns(partial(alone, rate), SETTLE)
+        stood = Counter(name for one in campaigns for name in one.stood)
+        wrong = sum(len(list(wrong_claims(one))) for one in campaigns)
         shares = (stood["known-good"], stood["ruled-out"], stood["undecided"], wrong)
-        told = " | ".join(f"{count / len(made):.1%}" for count in shares)
-        runs = [one.runs for one in made]
-        yield f"| {rate} | {len(made):,} | {told} | {median(runs):,.0f} | {_most(runs):,.0f} |"
+        columns = " | ".join(f"{count / len(campaigns):.1%}" for count in shares)
+        runs = [one.runs for one in campaigns]
+        yield f"| {rate} | {len(campaigns):,} | {columns} | {median(runs):,.0f} | {_most(runs):,.0f} |"
 
 
 def budget_lines(bench: Bench) -> Iterator[str]:
@@ -220,17 +220,17 @@ def budget_lines(bench: Bench) -> Iterator[str]:
         )
 
 
-def wrong_claims(made: Simulated) -> Iterator[float]:
+def wrong_claims(campaign: Simulated) -> Iterator[float]:
     """Yield the true rates of cells with a wrong claim; at a rate equal to the threshold, either claim is wrong."""
-    yield from (rate for rate in made.stood.get("known-good", ()) if rate <= RATE)
-    yield from (rate for rate in made.stood.get("ruled-out", ()) if rate >= RATE)
+    yield from (rate for rate in campaign.stood.get("known-good", ()) if rate <= RATE)
+    yield from (rate for rate in campaign.stood.get("ruled-out", ()) if rate >= RATE)
 
 
-def _wrong(made: Sequence[Simulated]) -> str:
+def _wrong(campaigns: Sequence[Simulated]) -> str:
     """Return the share of campaigns with a false known-good cell, and its upper bound with 95 % confidence."""
-    wrong = sum(one.wrong for one in made)
-    most = binomtest(wrong, len(made), alternative="less").proportion_ci(0.95).high
-    return f"{wrong / len(made):.1%} (< {most:.1%})"
+    wrong = sum(one.wrong for one in campaigns)
+    most = binomtest(wrong, len(campaigns), alternative="less").proportion_ci(0.95).high
+    return f"{wrong / len(campaigns):.1%} (< {most:.1%})"
 
 
 def _most(runs: Sequence[int]) -> float:

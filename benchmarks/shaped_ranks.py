@@ -22,7 +22,7 @@ from tests.harness.run.watch.fake_ranks import (
     OUTSIDE,
     UPDATE,
     WAITING,
-    Teller,
+    ProgressWriter,
     exchange,
     hang,
     hold_gil,
@@ -38,7 +38,7 @@ class Rank:
 
     def __init__(self, number: int, plan: dict[str, Any]) -> None:
         self._number, self._plan, self._done = number, plan, int(plan["first"])
-        self._teller, self._told = Teller(number), 0.0
+        self._progress, self._written_at = ProgressWriter(number), 0.0
 
     def run(self) -> None:
         """Go through all parts of the plan."""
@@ -52,7 +52,7 @@ class Rank:
             elif phase == "checkpoint":
                 self._checkpoint(seconds)
             elif phase == "new-workers":
-                self._teller.at(self._done + 1, WAITING)
+                self._progress.at(self._done + 1, WAITING)
                 time.sleep(seconds)
             elif phase == "pause":
                 self._pause(seconds)
@@ -64,12 +64,12 @@ class Rank:
 
     def _begin(self, phase: str) -> None:
         first = phase in ("first-step", "step")
-        self._teller.at(self._done + first, WAITING if first else OUTSIDE)
-        self._teller.line(phase, self._done if first else 0)
+        self._progress.at(self._done + first, WAITING if first else OUTSIDE)
+        self._progress.line(phase, self._done if first else 0)
 
     def _step(self, seconds: float) -> None:
         step = self._done + 1
-        self._teller.at(step, BACKWARD)
+        self._progress.at(step, BACKWARD)
         wanted = self._plan["hang"] or {}
         hangs = (wanted.get("step"), wanted.get("rank")) == (step, self._number)
         if hangs and wanted["kind"] != "exchange":
@@ -77,14 +77,14 @@ class Rank:
         time.sleep(seconds)
         if hangs:
             self._hang("exchange")
-        self._teller.at(step, EXCHANGE)
+        self._progress.at(step, EXCHANGE)
         self._wait_for_others(step)
-        self._teller.at(step, UPDATE)
+        self._progress.at(step, UPDATE)
         self._done = step
-        self._teller.at(step, OUTSIDE)
-        if (now := time.monotonic()) - self._told >= LINE_SECONDS:
-            self._told = now
-            self._teller.line("step", step)
+        self._progress.at(step, OUTSIDE)
+        if (now := time.monotonic()) - self._written_at >= LINE_SECONDS:
+            self._written_at = now
+            self._progress.line("step", step)
 
     def _hang(self, kind: str) -> None:
         Path("hung-at").write_text(str(time.monotonic()), encoding="ascii")
@@ -93,13 +93,13 @@ class Rank:
     def _checkpoint(self, seconds: float) -> None:
         """Write a checkpoint on the first rank only; the other ranks wait for it in their next step."""
         if self._number == 0:
-            self._teller.line("checkpoint", self._done)
+            self._progress.line("checkpoint", self._done)
             time.sleep(seconds)
-        self._teller.line("step", self._done)
+        self._progress.line("step", self._done)
 
     def _wait_for_others(self, step: int) -> None:
         others = [rank for rank in range(self._plan["ranks"]) if rank != self._number]
-        exchange["wait_for"]([lambda other=other: self._teller.step_of(other) for other in others], step, time.sleep)
+        exchange["wait_for"]([lambda other=other: self._progress.step_of(other) for other in others], step, time.sleep)
 
     def _pause(self, seconds: float) -> None:
         """Stop this process for so long with SIGSTOP, as a user or the kernel might."""

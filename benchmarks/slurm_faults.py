@@ -49,7 +49,7 @@ class MoreFaults(Faults):
 
     def end_without_record(self) -> None:
         """Kill everything of a job at once, its step too, while its node goes on."""
-        with self.next("interrupted") as victim:
+        with self.next_victim("interrupted") as victim:
             self.end(victim)
 
     def controller_is_silent(self) -> None:

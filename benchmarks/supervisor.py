@@ -90,8 +90,8 @@ class Trainer:
         self._executor = "docker" if contained else "process"
         self._environment = ensure_environment(matrix.stacks["cpu"])
         self._workload = own_workload({"lookback": 20, "epochs": epochs, "loader_workers": 0, "patience": 0})
-        made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
-        self._data = synthetic_file(made, self._environment, ProcessExecutor())
+        workload = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
+        self._data = synthetic_file(workload, self._environment, ProcessExecutor())
 
     @contextmanager
     def prepared(self, number: int, fault: str | None = None) -> Iterator[PreparedTraining]:
@@ -135,7 +135,9 @@ def faults(count: int, chance: random.Random) -> list[tuple[str, str]]:
     return [(family, f"{chance.choice(KINDS[family])}@{chance.randint(2, STEPS)}") for family in chosen]
 
 
-def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[float]], how: str, seed: int) -> str:
+def report(
+    trainings: list[tuple[str, Trained]], whole: str, shares: dict[str, list[float]], how: str, seed: int
+) -> str:
     """Return the figures as Markdown."""
     lines = [
         "# `matrix train` through faults, counted",
@@ -148,10 +150,10 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
         "|---|---|---|---|---|---|---|",
     ]
     for family in KINDS:
-        lines += [_row(family, [one for name, one in made if name == family], whole)]
-    lines += [_row("**all**", [one for _, one in made], whole), ""]
-    changed = sum(not one.same_arithmetic for _, one in made)
-    taken = Counter(begin for _, one in made for begin in one.begins[1:])
+        lines += [_row(family, [one for name, one in trainings if name == family], whole)]
+    lines += [_row("**all**", [one for _, one in trainings], whole), ""]
+    changed = sum(not one.same_arithmetic for _, one in trainings)
+    taken = Counter(begin for _, one in trainings for begin in one.begins[1:])
     fallbacks = ", ".join(f"{name} {count}" for name, count in taken.most_common())
     lines += [
         f"In {changed} of these trainings a fallback changed the arithmetic. Fallbacks taken: {fallbacks or 'none'}.",
@@ -175,15 +177,15 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     return "\n".join([*lines, ""])
 
 
-def _row(name: str, made: list[Trained], whole: str) -> str:
-    if not made:
+def _row(name: str, trainings: list[Trained], whole: str) -> str:
+    if not trainings:
         return f"| {name} | 0 | | | | | |"
-    comparable = [one for one in made if one.same_arithmetic]
+    comparable = [one for one in trainings if one.same_arithmetic]
     same = sum(one.weights == whole for one in comparable)
-    loads = sum(one.weights is not None for one in made)
-    attempts = f"{median(len(one.begins) for one in made):g}, at most {max(len(one.begins) for one in made)}"
-    seconds = f"{median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f}"
-    return f"| {name} | {len(made)} | {loads} | {same} of {len(comparable)} | {attempts} | {seconds} |"
+    loads = sum(one.weights is not None for one in trainings)
+    attempts = f"{median(len(one.begins) for one in trainings):g}, at most {max(len(one.begins) for one in trainings)}"
+    seconds = f"{median(one.seconds for one in trainings):.0f} | {max(one.seconds for one in trainings):.0f}"
+    return f"| {name} | {len(trainings)} | {loads} | {same} of {len(comparable)} | {attempts} | {seconds} |"
 
 
 def two_gpus(host: HostFacts) -> HostFacts:
@@ -213,16 +215,16 @@ def measure_restarts(matrix: Matrix, output: Path, count: int, side_by_side: int
     kept = output.with_name("supervisor-restarts.jsonl")
     with tempfile.TemporaryDirectory(prefix="restarts-") as place:
         trainer = Trainer(Path(place), matrix, contained=False, epochs=restarts.EPOCHS)
-        made = restarts.train_all(trainer.prepared, Path(place), kept, count, side_by_side, seed, print_line)
+        trainings = restarts.train_all(trainer.prepared, Path(place), kept, count, side_by_side, seed, print_line)
     origin = (
         f"Written by `python -m benchmarks.supervisor --restarts {count}` on {today()}, seed {seed}: "
         f"{python_and_cores()} that had other things to do, {side_by_side} trainings at a time, load before {load}."
     )
     page = output.with_suffix(".md")
-    text = with_section(page.read_text(encoding="utf-8"), restarts.section(made, origin))
+    text = with_section(page.read_text(encoding="utf-8"), restarts.section(trainings, origin))
     page.write_text(text, encoding="utf-8")
     kept.unlink()
-    return all(restarts.within(made).values())
+    return all(restarts.within(trainings).values())
 
 
 def print_line(text: str) -> None:
@@ -245,13 +247,13 @@ def main() -> None:
     matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(os.environ.get("MATRIX_BASE")))
     if options.restarts:
         sys.exit(not measure_restarts(matrix, options.output, options.restarts, options.side_by_side, options.seed))
-    made: list[tuple[str, Trained]] = []
+    trainings: list[tuple[str, Trained]] = []
     with tempfile.TemporaryDirectory(prefix="supervisor-") as place:
         trainer = Trainer(Path(place), matrix, contained=options.containers)
         whole = trainer.train(None, 0).weights
         for number, (family, fault) in enumerate(faults(options.trainings, random.Random(options.seed)), start=1):
             one = trainer.train(fault, number)
-            made.append((family, one))
+            trainings.append((family, one))
             same = "the same weights" if one.weights == whole else "OTHER WEIGHTS" if one.weights else "NO MODEL"
             print(f"{number}/{options.trainings} {fault}: {', '.join(one.begins)}: {same}", flush=True)
     host = two_gpus(read_host(REAL_ROOT))
@@ -259,15 +261,15 @@ def main() -> None:
         remedy: [share_settled(matrix, host, remedy, seed) for seed in range(NIGHTS)] for remedy in get_args(Remedy)
     }
     how = "in containers" if options.containers else "as processes"
-    text = report(made, str(whole), shares, how, options.seed)
+    text = report(trainings, str(whole), shares, how, options.seed)
     page = options.output.with_suffix(".md")
     kept = section_of(page.read_text(encoding="utf-8")) if page.exists() else None
     page.write_text(with_section(text, kept), encoding="utf-8")
-    told = {"schema": 2, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in made]}
+    document = {"schema": 2, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in trainings]}
     options.output.with_suffix(".json").write_text(
-        json.dumps({**told, "wedges": shares}, indent=2) + "\n", encoding="utf-8"
+        json.dumps({**document, "wedges": shares}, indent=2) + "\n", encoding="utf-8"
     )
-    good = all(one.weights == whole if one.same_arithmetic else one.weights for _, one in made)
+    good = all(one.weights == whole if one.same_arithmetic else one.weights for _, one in trainings)
     sys.exit(not (whole and good and all(min(shares[name]) >= 0.9 for name in ("reset", "reboot"))))
 
 

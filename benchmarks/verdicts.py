@@ -43,7 +43,7 @@ class Fate:
     starts: bool = True
     fails_after: float = inf
     resets: bool = False
-    poisons: bool = False
+    leaves_gpu_unhealthy: bool = False
 
 
 Fates = Callable[[random.Random], Iterator[Fate]]
@@ -88,7 +88,7 @@ def resetting(share: int, chance: random.Random) -> Iterator[Fate]:
 def poisoning(share: float, chance: random.Random) -> Iterator[Fate]:
     """Yield runs that all complete, and leave the GPU unhealthy with the probability `share`."""
     while True:
-        yield Fate(poisons=chance.random() < share)
+        yield Fate(leaves_gpu_unhealthy=chance.random() < share)
 
 
 def ageing(sound: float, rate: float, chance: random.Random) -> Iterator[Fate]:
@@ -193,7 +193,7 @@ def run_of(fate: Fate) -> Totals:
     outcome = "host-fault" if fate.resets else "hung" if failed else "completed"
     lasted = min(fate.fails_after, RUN_HOURS) * HOUR if fate.starts else 0.0
     row = ROW._replace(outcome=outcome, first_step=fate.starts, exposure_seconds=lasted)
-    return totals_of([row], count_runs([row], [BAD] if fate.poisons else []))
+    return totals_of([row], count_runs([row], [BAD] if fate.leaves_gpu_unhealthy else []))
 
 
 def simulate(world: World, seed: int) -> Campaign:

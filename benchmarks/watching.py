@@ -84,14 +84,14 @@ def healthy(target: InjectionTarget, count: int) -> dict[str, Any]:
         f"under load {LOAD}": (loaded, lambda: alarms_under_load(target)),
         "left alone": (max(0, count - loaded - 2 * odd), lambda: alarms(target)),
     }
-    told = {}
+    figures = {}
     for name, (runs, run) in conditions.items():
         raised = 0
         for number in range(1, runs + 1):
             raised += run()
             say(f"healthy run {name}: {number} of {runs}, {raised} alarms")
-        told[name] = {"runs": runs, "alarms": raised}
-    return {"conditions": told}
+        figures[name] = {"runs": runs, "alarms": raised}
+    return {"conditions": figures}
 
 
 def alarms(target: InjectionTarget) -> bool:
@@ -105,10 +105,10 @@ def alarms(target: InjectionTarget) -> bool:
 def odd_alarms(target: InjectionTarget, kind: str) -> bool:
     """Return whether an odd but healthy run alarmed."""
     chosen = next(one for one in KINDS if one.name == kind)
-    made = inject_fault(chosen, target, next_run=False)
-    if not made.as_expected:
-        say(f"  {kind}: {'; '.join(made.objections)}")
-    return not made.as_expected
+    injection = inject_fault(chosen, target, next_run=False)
+    if not injection.as_expected:
+        say(f"  {kind}: {'; '.join(injection.objections)}")
+    return not injection.as_expected
 
 
 def alarms_under_load(target: InjectionTarget) -> bool:
@@ -197,27 +197,27 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     """Measure, and write the page after each part."""
-    asked = options()
-    folder = (asked.results or Path(tempfile.mkdtemp(prefix="watching-"))).resolve()
+    chosen = options()
+    folder = (chosen.results or Path(tempfile.mkdtemp(prefix="watching-"))).resolve()
     say(f"records in {folder}")
     matrix = load_matrix(CHECKOUT / "matrix.yaml", Given(os.environ.get("MATRIX_BASE")))
     parts = json.loads(FIGURES.read_text(encoding="utf-8"))["parts"] if FIGURES.exists() else {}
-    kinds = [kind for kind in KINDS if kind.name in asked.kinds]
-    for name in asked.parts:
+    kinds = [kind for kind in KINDS if kind.name in chosen.kinds]
+    for name in chosen.parts:
         if name in ("shapes", "hangs"):
-            count, make = (asked.shapes, shapes) if name == "shapes" else (asked.hangs, hangs)
-            parts[name] = {**origin_of(), **make(count, asked.side_by_side, say)}
+            count, make = (chosen.shapes, shapes) if name == "shapes" else (chosen.hangs, hangs)
+            parts[name] = {**origin_of(), **make(count, chosen.side_by_side, say)}
             write(parts, PAGE)
             continue
         executor: ExecutorName = "docker" if name == "faults-docker" else "process"
         origin = origin_of()
         target = make_target(Results(folder / executor), matrix, executor, say)
         if name == "healthy":
-            figures = healthy(target, asked.healthy)
+            figures = healthy(target, chosen.healthy)
         elif name == "cost":
-            figures = cost(target, asked.runs, asked.epochs)
+            figures = cost(target, chosen.runs, chosen.epochs)
         else:
-            figures = injections(target, kinds, asked.repeats)
+            figures = injections(target, kinds, chosen.repeats)
         parts[name] = {**origin, **figures}
         write(parts, PAGE)
 

@@ -82,14 +82,14 @@ def _injected_faults(title: str, part: Part | None) -> tuple[str, str, str, str]
     kinds = part["kinds"].values() if part else ()
     if not kinds:
         return what, goal, NOT_MEASURED, "-"
-    made, right = sum(kind["made"] for kind in kinds), sum(kind["right"] for kind in kinds)
+    injected, right = sum(kind["made"] for kind in kinds), sum(kind["right"] for kind in kinds)
     least = min(kind["made"] for kind in kinds)
     enough = len(kinds) >= KINDS_GOAL and least >= REPEATS_GOAL
     return (
         what,
         goal,
-        f"{right} of {made} right: {len(kinds)} kinds, at least {least} each",
-        _met(right == made, enough),
+        f"{right} of {injected} right: {len(kinds)} kinds, at least {least} each",
+        _met(right == injected, enough),
     )
 
 
@@ -101,12 +101,12 @@ def _hangs(title: str, part: Part | None) -> Iterator[tuple[str, str, str, str]]
         yield named, "every time", NOT_MEASURED, "-"
         return
     seconds = [second for kind in hangs for second in kind["seconds"]]
-    made, right = sum(kind["made"] for kind in hangs), sum(kind["named"] for kind in hangs)
+    injected, right = sum(kind["made"] for kind in hangs), sum(kind["named"] for kind in hangs)
     took = f"{max(seconds):.1f} s (median {median(seconds):.1f} s), " if seconds else ""
     in_time = sum(second <= HANG_GOAL_SECONDS for second in seconds)
-    told = f"{took}{len(seconds)} of {made} hangs of {len(hangs)} kinds"
-    yield found, f"{HANG_GOAL_SECONDS} s", told, _met(in_time == made)
-    yield named, "every time", f"{right} of {made}", _met(right == made)
+    value = f"{took}{len(seconds)} of {injected} hangs of {len(hangs)} kinds"
+    yield found, f"{HANG_GOAL_SECONDS} s", value, _met(in_time == injected)
+    yield named, "every time", f"{right} of {injected}", _met(right == injected)
 
 
 def _false_alarms(part: Part | None) -> tuple[str, str, str, str]:
@@ -115,18 +115,18 @@ def _false_alarms(part: Part | None) -> tuple[str, str, str, str]:
         return what, goal, NOT_MEASURED, "-"
     conditions = part["conditions"]
     runs, alarms = (sum(one[key] for one in conditions.values()) for key in ("runs", "alarms"))
-    told = ", ".join(f"{one['runs']} {name}" for name, one in conditions.items())
-    return what, goal, f"{alarms} of {runs}: {told}", _met(alarms == 0, runs >= HEALTHY_GOAL)
+    value = ", ".join(f"{one['runs']} {name}" for name, one in conditions.items())
+    return what, goal, f"{alarms} of {runs}: {value}", _met(alarms == 0, runs >= HEALTHY_GOAL)
 
 
 def _shaped_alarms(part: Part | None) -> tuple[str, str, str, str]:
     what, goal = "false alarms in healthy runs of many shapes", f"0 of {SHAPED_RUNS_GOAL}, {SHAPES_GOAL} shapes"
     if part is None:
         return what, goal, NOT_MEASURED, "-"
-    made = [one for one in part["shapes"].values() if one["runs"]]
-    runs, raised = sum(one["runs"] for one in made), sum(one["alarms"] for one in made)
-    enough = runs >= SHAPED_RUNS_GOAL and len(made) >= SHAPES_GOAL
-    return what, goal, f"{raised} of {runs}: {len(made)} shapes", _met(raised == 0, enough)
+    tried = [one for one in part["shapes"].values() if one["runs"]]
+    runs, raised = sum(one["runs"] for one in tried), sum(one["alarms"] for one in tried)
+    enough = runs >= SHAPED_RUNS_GOAL and len(tried) >= SHAPES_GOAL
+    return what, goal, f"{raised} of {runs}: {len(tried)} shapes", _met(raised == 0, enough)
 
 
 def _steady_hangs(part: Part | None) -> tuple[str, str, str, str]:
@@ -135,12 +135,12 @@ def _steady_hangs(part: Part | None) -> tuple[str, str, str, str]:
     goal = f"{HANGS_GOAL} of {HANGS_GOAL}, within {HANG_GOAL_SECONDS} s and a look of {LOOK_SECONDS:.0f} s"
     if part is None:
         return what, goal, NOT_MEASURED, "-"
-    made = [one for one in part["hangs"].values() if not one["stopped"]]
-    runs, seconds = sum(one["runs"] for one in made), [second for one in made for second in one["seconds"]]
-    right = min(sum(one[key] for one in made) for key in ("found", "named"))
+    tried = [one for one in part["hangs"].values() if not one["stopped"]]
+    runs, seconds = sum(one["runs"] for one in tried), [second for one in tried for second in one["seconds"]]
+    right = min(sum(one[key] for one in tried) for key in ("found", "named"))
     in_time = sum(second <= within for second in seconds)
-    told = f"{right} of {runs}, {in_time} of them in time: median {median(seconds):.1f} s, most {max(seconds):.1f} s"
-    return what, goal, told, _met(right == in_time == runs, runs >= HANGS_GOAL)
+    value = f"{right} of {runs}, {in_time} of them in time: median {median(seconds):.1f} s, most {max(seconds):.1f} s"
+    return what, goal, value, _met(right == in_time == runs, runs >= HANGS_GOAL)
 
 
 def _shapes(part: Part) -> Iterator[str]:
@@ -164,8 +164,8 @@ def _cost(part: Part | None) -> tuple[str, str, str, str]:
         return what, goal, NOT_MEASURED, "-"
     shares = part["harness_percent"]
     middle, spread = median(shares), f"{min(shares):.2f} to {max(shares):.2f}"
-    told = f"median {middle:.2f} % ({spread}) of {len(shares)} runs of {part['seconds']:.0f} s"
-    return what, goal, told, "-" if middle < COST_GOAL_PERCENT else _met(reached=False)
+    value = f"median {middle:.2f} % ({spread}) of {len(shares)} runs of {part['seconds']:.0f} s"
+    return what, goal, value, "-" if middle < COST_GOAL_PERCENT else _met(reached=False)
 
 
 def _met(reached: bool, enough: bool = True) -> str:

@@ -162,24 +162,24 @@ def watch(asked: Asked) -> Seen:
 
 def watch_all(runs: Sequence[Asked], side_by_side: int, say: Callable[[str], None]) -> list[Seen]:
     """Watch all runs, `side_by_side` at a time, each in a process of its own."""
-    made = []
+    seen = []
     with multiprocessing.get_context("fork").Pool(side_by_side, maxtasksperchild=8) as pool:
         for number, one in enumerate(pool.imap_unordered(watch, runs), start=1):
-            made.append(one)
+            seen.append(one)
             took = "" if one.seconds is None else f", {one.seconds:.1f} s"
             say(f"{number} of {len(runs)}, {one.asked.name}: {one.stopped_by or 'no alarm'}{took} {one.detail[:90]}")
-    return made
+    return seen
 
 
 def shapes(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Watch healthy runs, and return how many alarmed, by shape."""
-    told: dict[str, Any] = {name: {"runs": 0, "alarms": 0, "what": []} for name in SHAPES}
+    figures: dict[str, Any] = {name: {"runs": 0, "alarms": 0, "what": []} for name in SHAPES}
     for one in watch_all(list(healthy_runs(count)), side_by_side, say):
-        of = told[one.asked.name]
+        of = figures[one.asked.name]
         of["runs"] += 1
         of["alarms"] += one.stopped_by is not None
         of["what"] += [f"{one.stopped_by}: {one.detail}"] if one.stopped_by else []
-    return {"shapes": told}
+    return {"shapes": figures}
 
 
 def hangs(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -191,12 +191,12 @@ def hangs(count: int, side_by_side: int, say: Callable[[str], None]) -> dict[str
         *hanging_runs(count, [kind for kind in KINDS if kind != "stop"]),
         *hanging_runs(count // 5, ["stop"]),
     ]
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for one in watch_all(asked, side_by_side, say):
         empty = {"runs": 0, "found": 0, "named": 0, "seconds": [], "stopped": one.asked.plan["hang"]["kind"] == "stop"}
-        of = told.setdefault(one.asked.name, empty)
+        of = figures.setdefault(one.asked.name, empty)
         of["runs"] += 1
         of["found"] += one.stopped_by == "watchdog"
         of["named"] += one.right_rank
         of["seconds"] += [] if one.seconds is None else [round(one.seconds, 2)]
-    return {"hangs": dict(sorted(told.items()))}
+    return {"hangs": dict(sorted(figures.items()))}

@@ -54,7 +54,7 @@ class TimeIsUp(Exception):  # noqa: N818
 
 
 @dataclass
-class Night(Bench):
+class SimulatedBench(Bench):
     """A bench with a synthetic clock; `wedges`: the seconds at which the GPU then in use stops answering."""
 
     chance: random.Random = field(default_factory=random.Random)
@@ -114,9 +114,9 @@ class Night(Bench):
             append_steps(self.results, [self._line(step, run)])
 
     def _probe(self, gpu: GpuFacts) -> Probed:
-        well = gpu.index not in self.wedged
-        self._pass(WELL_SECONDS if well else DEVICE_CHECK_SECONDS)
-        return Probed(well, "as it was to be")
+        healthy = gpu.index not in self.wedged
+        self._pass(WELL_SECONDS if healthy else DEVICE_CHECK_SECONDS)
+        return Probed(healthy, "as it was to be")
 
     def _reset(self, gpu: GpuFacts) -> Reset:
         self._pass(float(TOOL_SECONDS))
@@ -164,7 +164,7 @@ def _night(
     with tempfile.TemporaryDirectory() as place:
         results = Results(Path(place))
         plan = Plan(matrix.workloads["standard"], tuple(runs), (), 0, 0, None, "", 0, None)
-        bench = Night(results, ProcessExecutor(), host, tuple(range(GPUS)), remedy=remedy)
+        bench = SimulatedBench(results, ProcessExecutor(), host, tuple(range(GPUS)), remedy=remedy)
         bench.chance, bench.wedges = random.Random(seed), wedges
         campaign = Campaign("night", results)
         try:

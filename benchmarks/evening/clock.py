@@ -63,7 +63,7 @@ class Clock:
         limit = STEP_LIMIT if begins else FIRST_STEP_LIMIT if through else FEATURES_LIMIT
         found = 0.0 if passed or crashed else limit
         self.now += BESIDE_TRAINING + lasted * HOUR + found
-        poisoned = self.chance.random() < behaviour.poisons
+        poisoned = self.chance.random() < behaviour.leaves_gpu_unhealthy
         if poisoned or not (passed or crashed):
             if self.world.may_reset:
                 self.now += RESET_SECONDS

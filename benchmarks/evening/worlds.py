@@ -20,14 +20,14 @@ class Behaviour:
     `starts`: the share of runs that make their first step.
     `mtbf`: mean hours between failures.
     `sound_hours`: hours of training in which no run fails.
-    `poisons`: the share of runs that leave their GPU unhealthy.
+    `leaves_gpu_unhealthy`: the share of runs that leave their GPU unhealthy.
     `features`: the share of runs that pass the VPOC phase, which precedes training.
     """
 
     starts: float = 0.995
     mtbf: float = 100.0
     sound_hours: float = 0.0
-    poisons: float = 0.0
+    leaves_gpu_unhealthy: float = 0.0
     features: float = 1.0
 
 
@@ -148,7 +148,7 @@ def poisoning_stack(_: random.Random) -> World:
     """The first stack's runs complete, but seven of ten leave a GPU on which the next run would fail."""
     first = stacks()[0]
     return World(
-        lambda run: Behaviour(poisons=0.7) if run.cell.stack.name == first else SOUND,
+        lambda run: Behaviour(leaves_gpu_unhealthy=0.7) if run.cell.stack.name == first else SOUND,
         named(lambda setting: setting.cell.stack.name != first),
     )
 

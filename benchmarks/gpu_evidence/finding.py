@@ -33,7 +33,7 @@ class Kit:
     steps: int
 
 
-def held_if(condition: bool, text: str, numbers: Numbers) -> Finding:
+def finding_or_differs(condition: bool, text: str, numbers: Numbers) -> Finding:
     """Return the finding if `condition` holds; else raise DiffersError with the same text."""
     if not condition:
         raise DiffersError(text, numbers)

@@ -97,7 +97,12 @@ BY_WORTH = (
 """Patterns of names: a row runs at the place of the first pattern that matches its name."""
 
 ALL_ROWS: tuple[Row, ...] = (
-    Row("environment", "the app names the device and its memory as the driver does", 120, f"{CHECKS}.environment:told"),
+    Row(
+        "environment",
+        "the app names the device and its memory as the driver does",
+        120,
+        f"{CHECKS}.environment:compare_facts",
+    ),
     *(_probe(check) for check in ALL_CHECKS if check.name != "compile"),
     *(
         Row(

@@ -18,7 +18,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.registry.tags.promotions import KnownGood
-from tests.harness.gpu_tree import Tree, a_gpu
+from tests.harness.gpu_tree import TwoGpuHost, a_gpu
 from tests.harness.right_result import DATA, OPTIONS, WORKLOAD, right_result
 
 # Temporary folders are kept in memory, because waiting for the disk takes half of the time of these tests.
@@ -273,8 +273,8 @@ def make_step(host: HostFacts) -> Callable[..., HealthStep]:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path / "root")
+def tree(tmp_path: Path) -> TwoGpuHost:
+    return TwoGpuHost(tmp_path / "root")
 
 
 @pytest.fixture

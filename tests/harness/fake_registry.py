@@ -21,18 +21,19 @@ class FakeRegistry:
     """A registry in memory.
 
     - `knows_referrers`: it lists the artifacts that refer to an image.
-    - `asks`: the credentials that it asks for: `basic`, or `bearer`, with which anybody may read; None: no credentials.
+    - `authentication`: the credentials that it asks for: `basic`, or `bearer`, with which anybody may read; None: no
+      credentials.
     - `instead`: the content that it sends in place of any blob or manifest.
-    - `moved_to`: the address to which it redirects every request.
-    - `begins_at`: the byte at which its answer to a request for a range of a blob begins; None: it ignores the range
-      and sends the whole blob.
+    - `redirects_to`: the address to which it redirects every request.
+    - `range_starts_at`: the byte at which its answer to a request for a range of a blob begins; None: it ignores the
+      range and sends the whole blob.
     """
 
     knows_referrers: bool = False
-    asks: str | None = None
+    authentication: str | None = None
     instead: bytes | None = None
-    moved_to: str | None = None
-    begins_at: int | None = None
+    redirects_to: str | None = None
+    range_starts_at: int | None = None
     host: str = ""
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, tuple[bytes, str]] = field(default_factory=dict)
@@ -63,10 +64,10 @@ class FakeRegistry:
         """Return the index of the artifacts that refer to a digest."""
         found = []
         for content, kind in self.manifests.values():
-            told = json.loads(content)
-            if (told.get("subject") or {}).get("digest") == digest:
+            manifest = json.loads(content)
+            if (manifest.get("subject") or {}).get("digest") == digest:
                 entry = {"mediaType": kind, "digest": digest_of(content), "size": len(content)}
-                found.append({**entry, "artifactType": told["artifactType"]})
+                found.append({**entry, "artifactType": manifest["artifactType"]})
         unique = {entry["digest"]: entry for entry in found}
         return json.dumps({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": [*unique.values()]}).encode()
 
@@ -105,13 +106,13 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = _handle  # noqa: N815 - what the library looks for
 
     def _may(self, path: str, given: str) -> bool:
-        asks = self.registry.asks
+        authentication = self.registry.authentication
         scope = "pull" if self.command in ("GET", "HEAD") else "pull,push"
-        if asks == "basic" and given != BASIC:
+        if authentication == "basic" and given != BASIC:
             self._answer(401, WWW_Authenticate='Basic realm="x"')
             return False
         # A token for writing also allows reading, but not the other way round.
-        if asks == "bearer" and path != "/v2/" and given not in (f"Bearer {scope}", "Bearer pull,push"):
+        if authentication == "bearer" and path != "/v2/" and given not in (f"Bearer {scope}", "Bearer pull,push"):
             realm = f'realm="http://{self.registry.host}/token",service="x",scope="repository:vpoc:{scope}"'
             self._answer(401, WWW_Authenticate=f"Bearer {realm}")
             return False
@@ -128,8 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
         registry = self.registry
         found = re.search(r"/(manifests|blobs|referrers|uploads)/([^/]*)$", path)
         what, name = found.groups() if found else ("", "")
-        if registry.moved_to:
-            self._answer(307, Location=f"{registry.moved_to}{path}")
+        if registry.redirects_to:
+            self._answer(307, Location=f"{registry.redirects_to}{path}")
         elif path == "/v2/":
             self._answer(200)
         elif what == "referrers" and registry.knows_referrers:
@@ -144,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif what == "manifests" and name in registry.manifests:
             content, kind = registry.manifests[name]
             self._answer(200, registry.instead or content, Content_Type=kind)
-        elif what == "blobs" and "Range" in self.headers and registry.begins_at is not None:
-            content, begun = registry.blobs[name], registry.begins_at
+        elif what == "blobs" and "Range" in self.headers and registry.range_starts_at is not None:
+            content, begun = registry.blobs[name], registry.range_starts_at
             self._answer(206, content[begun:], Content_Range=f"bytes {begun}-{len(content) - 1}/{len(content)}")
         elif what == "blobs" and name in registry.blobs:
             self._answer(200, registry.instead or registry.blob(name))
@@ -156,5 +157,5 @@ class _Handler(BaseHTTPRequestHandler):
         kept = (content, self.headers.get("Content-Type", IMAGE_MANIFEST))
         self.registry.manifests |= {name: kept, digest_of(content): kept}
         subject = json.loads(content).get("subject")
-        told = {"OCI_Subject": subject["digest"]} if subject and self.registry.knows_referrers else {}
-        self._answer(201, **told)
+        manifest = {"OCI_Subject": subject["digest"]} if subject and self.registry.knows_referrers else {}
+        self._answer(201, **manifest)

@@ -20,11 +20,11 @@ def a_gpu(index: int) -> GpuFacts:
     )
 
 
-SILENT_SECONDS = 60.0
+HANGING_SECONDS = 60.0
 
 
 @contextmanager
-def silent(*files: Path) -> Iterator[None]:
+def hanging_reads(*files: Path) -> Iterator[None]:
     """Make reads of the driver's files block, as they do when a GPU hangs; after a minute they return."""
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def silent(*files: Path) -> Iterator[None]:
             file.touch()
             os.close(descriptor)
 
-    timer = threading.Timer(SILENT_SECONDS, answer)
+    timer = threading.Timer(HANGING_SECONDS, answer)
     timer.start()
     try:
         yield
@@ -49,7 +49,7 @@ def silent(*files: Path) -> Iterator[None]:
         answer()
 
 
-class Tree:
+class TwoGpuHost:
     """A simulated host with two GPUs, which its methods name by their index; a screen is connected to GPU 0."""
 
     def __init__(self, root: Path) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Values = dict[str, Any]
 
 
-class Pretending(Bench):
+class InstantBench(Bench):
     """A bench whose runs take no time; `made` lists the cell and the GPUs of each."""
 
     made: list[tuple[str, tuple[int, ...]]]
@@ -72,16 +72,16 @@ class FakeRun:
     campaign: str | None
 
 
-class Recording(Pretending):
+class RecordWritingBench(InstantBench):
     """A bench whose runs leave records.
 
     - `missing`: the stacks that cannot be made.
-    - `silent`: how many more times the source of a stack does not answer, by stack.
+    - `unanswered_tries`: how many more times the source of a stack does not answer, by stack.
     """
 
     make_record: Callable[..., Record]
     missing: tuple[str, ...] = ()
-    silent: Mapping[str, int] = MappingProxyType({})
+    unanswered_tries: Mapping[str, int] = MappingProxyType({})
 
     def environment(self, cell: Cell, notify: Any = None) -> Any:
         if cell.stack.name in self.missing:
@@ -90,8 +90,8 @@ class Recording(Pretending):
         return self._environments[self._name(cell)]
 
     def _look_at_source(self, cell: Cell, verifier: Any) -> None:
-        if times := self.silent.get(cell.stack.name):
-            self.silent = {**self.silent, cell.stack.name: times - 1}
+        if times := self.unanswered_tries.get(cell.stack.name):
+            self.unanswered_tries = {**self.unanswered_tries, cell.stack.name: times - 1}
             raise StackUnavailableError(cell.stack, "the registry does not answer", passes=True)
 
     def requested_run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
@@ -109,7 +109,7 @@ class Recording(Pretending):
         return record
 
 
-class Listening(Display):
+class RecordingDisplay(Display):
     """A display that keeps the problems, steps and records that it is given."""
 
     def __init__(self) -> None:

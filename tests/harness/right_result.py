@@ -4,7 +4,7 @@ from typing import Any
 
 DATA, WORKLOAD, WEIGHTS, MODEL, STATE = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "5" * 64)
 # The steps of the mlp at which the nonce of the tests makes the app report its state.
-DRAWN = (2, 8, 11, 20, 23, 32)
+STATE_STEPS = (2, 8, 11, 20, 23, 32)
 OPTIONS = {
     "epochs": 2,
     "batch_size": 64,
@@ -46,7 +46,7 @@ def right_result() -> dict[str, Any]:
         "first_steps": first,
         "states": [
             {"file": f"mlp-{n}.pt", "sha256": STATE, "step": n, "loss": 0.6 + n / 100, "gradient_norm": 0.5}
-            for n in DRAWN
+            for n in STATE_STEPS
         ],
         "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2)],
         "throughput": {"samples_per_second": 1000.0, "train_seconds": 2.0},

@@ -11,7 +11,7 @@ from harness.evidence.files.run_files import Record
 from harness.matrix.cells import Cell
 
 
-class Scripted(Bench):
+class ScriptedBench(Bench):
     """A bench whose runs take a second each and leave real records.
 
     - `outcome_of`: returns the outcome of a run in a cell.

@@ -16,7 +16,7 @@ from harness.base.paths import CHECKOUT
 from harness.cli import main
 from harness.cli.commands import COMMANDS, HIDDEN, SECTIONS, help_line
 from harness.cli.shared import ask_user
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 # A program that presses Ctrl-C when the module named by its first argument is about to be imported.
 PRESSED_AT = """\
@@ -99,7 +99,7 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
     ],
 )
 def test_a_wrong_command_line_is_reported_in_one_line(words: list[str], told: str) -> None:
-    done = typed(*words)
+    done = run_matrix(*words)
     [line] = done.stderr.splitlines()
     assert line.startswith("matrix: ")
     assert told in line
@@ -108,7 +108,7 @@ def test_a_wrong_command_line_is_reported_in_one_line(words: list[str], told: st
 
 
 def test_an_option_of_all_commands_says_where_it_goes() -> None:
-    done = typed("status", "--results", "elsewhere")
+    done = run_matrix("status", "--results", "elsewhere")
     assert done.stderr == "matrix: --results goes before the command: `.venv/bin/matrix --results ... status`\n"
     assert done.returncode == 2
 
@@ -173,7 +173,7 @@ def test_the_shell_completes_commands_and_their_options() -> None:
 
 
 def test_help_is_printed_and_is_no_mistake() -> None:
-    done = typed("watch", "--help")
+    done = run_matrix("watch", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No file of the results is" in " ".join(done.stdout.split())
-    assert typed().stderr.startswith("Usage: matrix")
+    assert run_matrix().stderr.startswith("Usage: matrix")

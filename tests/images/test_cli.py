@@ -11,7 +11,7 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import Image
 from harness.matrix.load import load_matrix
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 
 def matrix_command(*words: str, expected: int = 0, answer: str = "") -> subprocess.CompletedProcess[str]:
@@ -69,7 +69,7 @@ def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]
     ],
 )
 def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, images: dict[str, Image]) -> None:
-    done = typed(*words)
+    done = run_matrix(*words)
     assert done.returncode == 2, done
     last = done.stderr.splitlines()[-1]
     assert last.startswith("matrix: ")

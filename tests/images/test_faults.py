@@ -71,7 +71,7 @@ def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: In
 
 
 @pytest.fixture
-def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
+def other_users_container(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
     """Yield a container of another user, whose run folder no other user may read."""
     assert target.engine is not None
     labels = {LABEL: str(tmp_path / "runs" / "anothers")}
@@ -82,14 +82,16 @@ def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.long
-def test_an_ordinary_user_injects_faults_too_and_leaves_the_containers_of_others(ordinary: Any, anothers: Any) -> None:
+def test_an_ordinary_user_injects_faults_too_and_leaves_the_containers_of_others(
+    ordinary: Any, other_users_container: Any
+) -> None:
     command = ordinary("inject", "hang-forward", "child-eats-memory", "fill-disk", "--json", group="docker")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     hang, memory, disk = json.loads(done.stdout)["injections"]
     assert hang["objections"] == memory["objections"] == []
     assert disk["skipped"] == "only root can mount a small disk"
-    anothers.reload()
+    other_users_container.reload()
 
 
 def bridges() -> set[str]:

@@ -31,7 +31,7 @@ TINY = Workload(
     name="tiny", description="seconds", synthetic=SyntheticData(sessions=26), lookback=20, epochs=2, time_limit=120
 )
 # A lying image would confirm its own lies, so it must not be asked to verify: it exits then.
-AGREEABLE = (
+EXITS_IF_ASKED_TO_VERIFY = (
     '    _, model = options["trained"]',
     '    raise SystemExit("the judged image was asked")',
 )
@@ -99,7 +99,7 @@ def test_a_lie_of_the_image_is_found_by_this_hosts_own(
     lie: tuple[str, str], said: str, bench: Bench, matrix: Matrix, derive: Derive, engine: Engine
 ) -> None:
     cell = matrix.cells["cpu-plain"]
-    image = derive(lie, AGREEABLE, cell="test")
+    image = derive(lie, EXITS_IF_ASKED_TO_VERIFY, cell="test")
     record = run(bench, cell, image)
     assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
     assert said in record.detail
@@ -135,12 +135,17 @@ def test_an_image_that_says_it_is_of_the_stack_is_not_taken_for_one_built_here(
 ) -> None:
     stack = matrix.stacks["cpu"]
     labels = {name.removeprefix("vpoc.matrix."): value for name, value in inputs_of(engine, stack).wanted.items()}
-    forged = derive(AGREEABLE, **{name: value for name, value in labels.items() if "." not in name}, kind="stack")
+    forged = derive(
+        EXITS_IF_ASKED_TO_VERIFY, **{name: value for name, value in labels.items() if "." not in name}, kind="stack"
+    )
     own = ensure_stack_image(engine, stack, own=True)
     assert own.id != forged.id
     assert own.labels["vpoc.matrix.kind"] == "stack"
     # No image may be built on another checkout's image either, because it would then count as built here.
     runtime = find_runtime_image(engine, inputs_of(engine, stack))
     assert runtime is not None
-    assert derive(AGREEABLE, kind="runtime", **{n: v for n, v in labels.items() if "." not in n}).id != runtime.id
+    assert (
+        derive(EXITS_IF_ASKED_TO_VERIFY, kind="runtime", **{n: v for n, v in labels.items() if "." not in n}).id
+        != runtime.id
+    )
     assert find_runtime_image(engine, inputs_of(engine, stack)) == runtime

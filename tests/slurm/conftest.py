@@ -37,7 +37,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def furnish(folder: Path) -> None:
+def write_matrix_and_stand_in(folder: Path) -> None:
     """Write a matrix file and a stand-in for the app."""
     (folder / "matrix.yaml").write_text(MATRIX)
     (folder / "bars.csv").write_text(STAND_IN_BARS)
@@ -47,7 +47,7 @@ def furnish(folder: Path) -> None:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
     """Yield a folder with a matrix file and a stand-in for the app; processes that run in it are killed afterwards."""
-    furnish(tmp_path)
+    write_matrix_and_stand_in(tmp_path)
     yield tmp_path
     for process in psutil.process_iter():
         with suppress(psutil.Error):

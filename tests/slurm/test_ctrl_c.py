@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster
-from tests.slurm.test_slurm import Campaign, know, left_of, node_of, wait
+from tests.slurm.test_slurm import Campaign, left_of, node_of, note_as_known, wait
 
 QUESTION = b"Cancel those, too?"
 
@@ -22,7 +22,7 @@ def shown_runs(campaign: Campaign) -> list[tuple[str, str]]:
 def test_what_waits_is_cancelled_and_what_runs_where_the_answer_is_yes(slurm: Cluster, place: Path) -> None:
     (place / SLOW).write_text("100")
     campaign = Campaign(place, 6)
-    know(campaign.results, slurm.nodes)
+    note_as_known(campaign.results, slurm.nodes)
     keyboard, terminal = pty.openpty()
     process = subprocess.Popen(
         campaign.command,

@@ -26,7 +26,7 @@ from harness.registry.saved.layout import ImageFolder
 from tests.images.conftest import serve_registry
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import CELL, built, engine_here, write_matrix
-from tests.slurm.test_slurm import Campaign, know, wait
+from tests.slurm.test_slurm import Campaign, note_as_known, wait
 
 TASK_PROLOG = "#!/bin/sh\necho export DOCKER_HOST={}\n"
 
@@ -113,7 +113,7 @@ def said_by(campaign: Campaign) -> str:
 
 def run_two_at_once(nodes: Nodes, campaign: Campaign, image: Image) -> None:
     """Run two jobs that need the image; neither may look for it before the other waits for it too."""
-    know(campaign.results, nodes.slurm.nodes)
+    note_as_known(campaign.results, nodes.slurm.nodes)
 
     def waiting() -> int:
         files = (campaign.results.folder / "slurm").glob(f"*{CELL}*.txt")

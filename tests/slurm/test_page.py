@@ -79,26 +79,26 @@ def for_one_host(text: str, folder: Path) -> str:
 @pytest.fixture
 def folder(place: Path) -> Iterator[Path]:
     """Yield a folder with stand-ins for commands that need root; processes that were started there are ended."""
-    made = place / "hosts"
+    hosts = place / "hosts"
     for name in ("bin", "state", "spool-one", "spool-two", "etc/slurm", "etc/munge"):
-        (made / name).mkdir(parents=True)
-    (made / "etc" / "munge" / "munge.key").touch()
+        (hosts / name).mkdir(parents=True)
+    (hosts / "etc" / "munge" / "munge.key").touch()
     for gpu in ("128", "129"):
-        (made / f"renderD{gpu}").touch()
-    (made / "etc" / "slurm" / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
+        (hosts / f"renderD{gpu}").touch()
+    (hosts / "etc" / "slurm" / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
     for name, does in PROGRAMS.items():
-        file = made / "bin" / name
-        told = (
-            does.replace("{folder}", str(made))
+        file = hosts / "bin" / name
+        script = (
+            does.replace("{folder}", str(hosts))
             .replace("{checkout}", str(CHECKOUT))
             .replace("{place}", str(place))
             .replace("{held}", HELD)
         )
-        file.write_text(f"#!/bin/sh\n{told}\n")
+        file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
     (place / HELD).touch()
-    yield made
-    pids = (made / "pids").read_text().split() if (made / "pids").exists() else []
+    yield hosts
+    pids = (hosts / "pids").read_text().split() if (hosts / "pids").exists() else []
     for pid in map(int, pids):
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGTERM)
@@ -118,7 +118,7 @@ def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: 
     typed = for_one_host(between.join(blocks()), folder).split(between)
     assert len(typed) == len(HOSTS)
     path = f"{folder}/bin:{os.environ['PATH']}:{DAEMONS}"
-    told = {}
+    printed = {}
     # Both runs have their nodes before one of them ends.
     results = Results(folder / "shared" / "matrix" / "results")
     Thread(target=release, args=(results, folder / "shared" / "matrix" / HELD), daemon=True).start()
@@ -135,8 +135,8 @@ def test_its_commands_make_a_cluster_of_two_nodes_and_a_campaign_on_them(slurm: 
                 timeout=200,
             )
             assert done.returncode == 0, f"{text}\n{done.stdout}"
-            told[number] = done.stdout
-    assert {line.split()[0] for line in told[3].splitlines() if " gpus* " in line} == {"one", "two"}, told[3]
+            printed[number] = done.stdout
+    assert {line.split()[0] for line in printed[3].splitlines() if " gpus* " in line} == {"one", "two"}, printed[3]
     records = list(results.records())
-    assert [one.outcome for one in records] == ["completed"] * 2, told[3]
+    assert [one.outcome for one in records] == ["completed"] * 2, printed[3]
     assert {one.intent.scheduled.node for one in records if one.intent.scheduled} == {"one", "two"}

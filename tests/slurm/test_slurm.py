@@ -28,7 +28,7 @@ from harness.host.processes.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import HELD, SLOW, STEPS
 from harness.slurm.nodes import note_node
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.conftest import furnish
+from tests.slurm.conftest import write_matrix_and_stand_in
 
 RUNS = 24
 PATIENCE_SECONDS = 200.0
@@ -124,13 +124,13 @@ def held(place: Path) -> Iterator[None]:
         (place / HELD).unlink()
 
 
-def trains(campaign: Campaign, run: Intent) -> bool:
+def has_step_left(campaign: Campaign, run: Intent) -> bool:
     """Return whether a run trains and has at least one step left, besides a step that it may have started meanwhile."""
     line = last_lines(campaign.results.folder_of(run.run_id).work).get(0)
     return line is not None and line.phase in ("first-step", "step") and line.done <= STEPS - 2
 
 
-def know(results: Results, nodes: Iterable[str]) -> None:
+def note_as_known(results: Results, nodes: Iterable[str]) -> None:
     """Note these nodes as known, because the campaign leaves out a node that does not answer its question at once."""
     here = read_host(Path("/"))
     for node in nodes:
@@ -146,13 +146,13 @@ class Faults:
     hit: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
-    def next(self, outcome: str) -> Iterator[Intent]:
+    def next_victim(self, outcome: str) -> Iterator[Intent]:
         """Yield a run that trains and was not hit yet; meanwhile no run reaches its end."""
         found: list[Intent] = []
 
         def there() -> bool:
             new = [one for one in self.campaign.running() if one.run_id not in self.hit]
-            found[:] = [one for one in new if trains(self.campaign, one)]
+            found[:] = [one for one in new if has_step_left(self.campaign, one)]
             return bool(found)
 
         with held(self.campaign.place):
@@ -164,7 +164,7 @@ class Faults:
         return self.campaign.results.has_record(run.run_id)
 
     def cancel_running(self) -> None:
-        with self.next("interrupted") as run:
+        with self.next_victim("interrupted") as run:
             self.slurm.ask("scancel", job(run))
             wait(lambda: self.recorded(run))
 
@@ -175,11 +175,11 @@ class Faults:
             self.slurm.ask("scancel", self.slurm.ask(*words).split()[-1])
 
     def kill_harness(self) -> None:
-        with self.next("interrupted") as run:
+        with self.next_victim("interrupted") as run:
             os.kill(run.owner_pid, signal.SIGKILL)
 
     def preempt(self) -> None:
-        with self.next("interrupted") as run:
+        with self.next_victim("interrupted") as run:
             words = ("--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
             self.slurm.ask("sbatch", f"--nodelist={node_of(run)}", *words)
             wait(lambda: self.recorded(run))
@@ -196,7 +196,7 @@ class Faults:
 
     def host_down(self) -> None:
         """Make a run look as if it began in an earlier boot, and kill its harness."""
-        with self.next("host-fault") as victim:
+        with self.next_victim("host-fault") as victim:
             # The boot is changed first, because another job of this machine would notice that the harness is gone.
             self.begun_in_another_boot(victim)
             os.kill(victim.owner_pid, signal.SIGKILL)
@@ -214,7 +214,7 @@ class Faults:
 
     def node_dies(self) -> None:
         """Kill a node until Slurm sees that it is down; it comes back in another boot."""
-        with self.next("host-fault") as victim:
+        with self.next_victim("host-fault") as victim:
             # The boot is changed first, as in `host_down`.
             self.begun_in_another_boot(victim)
             self.slurm.kill(node_of(victim))
@@ -249,7 +249,7 @@ def limited(slurm: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     # Use the fixture, so that the test is skipped where Slurm is missing.
     assert slurm.nodes
     place = tmp_path_factory.mktemp("limited")
-    furnish(place)
+    write_matrix_and_stand_in(place)
     (place / SLOW).write_text("100")
     with cluster(tmp_path_factory.mktemp("short"), 1, 0, kill_wait=15) as short:
         campaign = Campaign(place, 1, ("--on", "limited"), short.environment)
@@ -321,7 +321,7 @@ def test_the_doctor_names_hooks_that_are_not_installed(slurm: Cluster) -> None:
 
 def test_a_goal_is_pursued_on_all_nodes_at_once(slurm: Cluster, place: Path) -> None:
     campaign = Campaign(place, 0, ("--on", "slurm", "--all", "--budget", "10m"))
-    know(campaign.results, slurm.nodes)
+    note_as_known(campaign.results, slurm.nodes)
     with held(place):
         campaign.start()
         wait(lambda: {node_of(run) for run in campaign.running()} == set(slurm.nodes))

@@ -26,7 +26,7 @@ from harness.rehearsal.stand_in_app import ENDLESS, SLOW
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.stand_in_images import built, engine_here, write_matrix
 from tests.slurm.test_images import ContainerCampaign, save
-from tests.slurm.test_slurm import Campaign, check, job, know, left_of, node_of, trains, wait
+from tests.slurm.test_slurm import Campaign, check, has_step_left, job, left_of, node_of, note_as_known, wait
 
 MATRIX = Path(sys.executable).parent / "matrix"
 
@@ -78,7 +78,7 @@ def test_slurmd_runs_the_hooks(slurm: Cluster, place: Path, tmp_path_factory: py
         ]
         (place / SLOW).write_text("100")
         campaign = Campaign(place, 2, environment=hooked.environment)
-        know(results, hooked.nodes)
+        note_as_known(results, hooked.nodes)
         campaign.start()
         wait(lambda: len(campaign.running()) == 2)
         wait(lambda: len(left_of(place)) >= 2)
@@ -173,11 +173,11 @@ def test_a_process_that_cannot_be_killed_drains_its_node_and_is_named_by_the_rec
     with cluster(tmp_path_factory.mktemp("unkillable"), 2, kill_wait=5, more=lines) as hooked:
         (place / SLOW).write_text("100")
         campaign = Campaign(place, 1, environment=hooked.environment)
-        know(campaign.results, hooked.nodes)
+        note_as_known(campaign.results, hooked.nodes)
         campaign.start()
         wait(campaign.running)
         (run,) = campaign.running()
-        wait(lambda: trains(campaign, run))
+        wait(lambda: has_step_left(campaign, run))
         victims = left_of(place)
 
         def alone() -> bool:

@@ -32,12 +32,12 @@ def hold_memory(gpus: list[int]) -> None:
     time.sleep(1.2)
 
 
-def tell_of_all(folder: Path, ranks: int) -> None:
+def write_progress_of_all_ranks(folder: Path, ranks: int) -> None:
     """Make every rank write the progress that the first rank writes."""
     first = app.tell
     numbers = [itertools.count(1) for _ in range(ranks)]
 
-    def tell(run_dir: Path, *values: Any, **named: Any) -> None:
+    def write_progress(run_dir: Path, *values: Any, **named: Any) -> None:
         first(run_dir, *values, **named)
         line = json.loads((run_dir / "progress-0.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         for rank in range(1, ranks):
@@ -45,7 +45,7 @@ def tell_of_all(folder: Path, ranks: int) -> None:
             with (run_dir / f"progress-{rank}.jsonl").open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(told) + "\n")
 
-    app.tell = tell  # type: ignore[assignment]
+    app.tell = write_progress  # type: ignore[assignment]
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -77,7 +77,7 @@ def train(words: list[str]) -> None:
     app.write = write_of_gpus
     if options["epochs"] > 1:
         app.STEP_SECONDS = world["step_seconds"]
-    tell_of_all(folder, len(used))
+    write_progress_of_all_ranks(folder, len(used))
     hold_memory(used)
     app.stand_in_train(options)
 

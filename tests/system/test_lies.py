@@ -99,14 +99,14 @@ LIES: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.fixture
-def as_if_it_were_that_run(completed: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def same_nonce(completed: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the next run the nonce of the real run, so that the files of the real run count as its own."""
     nonce = completed.intent.nonce
     monkeypatch.setattr("harness.run.spec.token_hex", lambda _: nonce)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_if_it_were_that_run")
+@pytest.mark.usefixtures("same_nonce")
 def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path) -> None:
     record = run_tiny(executor=Replaying(original, lambda _: None))
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
@@ -114,7 +114,7 @@ def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_if_it_were_that_run")
+@pytest.mark.usefixtures("same_nonce")
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, original: Path, results: Results) -> None:
     tamper, diagnosis = LIES[name]
@@ -137,7 +137,7 @@ def test_an_app_of_an_old_contract_is_believed_and_its_run_qualifies_for_nothing
     )
 
 
-def with_the_nonce(folder: Path) -> None:
+def put_nonce_of_run(folder: Path) -> None:
     """Write the nonce of the named run into the files that another run left."""
     nonce = json.loads((folder.parent / "intent.json").read_text(encoding="utf-8"))["nonce"]
     for file in (folder / "progress-0.jsonl", folder / "result.json"):
@@ -145,12 +145,12 @@ def with_the_nonce(folder: Path) -> None:
 
 
 def no_progress(folder: Path) -> None:
-    with_the_nonce(folder)
+    put_nonce_of_run(folder)
     (folder / "progress-0.jsonl").unlink()
 
 
 def half_of_the_progress(folder: Path) -> None:
-    with_the_nonce(folder)
+    put_nonce_of_run(folder)
     file = folder / "progress-0.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     file.write_text("".join(lines[: len(lines) // 2]), encoding="utf-8")

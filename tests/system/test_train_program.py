@@ -68,9 +68,9 @@ class Trainer:
     def run(self, *words: str, status: int = 0) -> str:
         """Run `matrix train` to its end and return its output."""
         process = self.start(*words)
-        printed, told = process.communicate(timeout=100)
-        assert process.returncode == status, told
-        return printed + told
+        printed, errors = process.communicate(timeout=100)
+        assert process.returncode == status, errors
+        return printed + errors
 
     @property
     def records(self) -> list[Record]:
@@ -105,7 +105,7 @@ def processes(trainer: Trainer, left_running: Callable[[Path], list[psutil.Proce
     return [one for one in left_running(trainer.results.folder) if "train.py" in one.cmdline()]
 
 
-def made(trainer: Trainer) -> list[str]:
+def output_files(trainer: Trainer) -> list[str]:
     return sorted(file.relative_to(trainer.output).as_posix() for file in trainer.output.rglob("*") if file.is_file())
 
 
@@ -114,16 +114,16 @@ def test_one_that_kills_itself_resumes_from_its_newest_checkpoint(make: Callable
     trainer = make()
     program = "--app", str(trainer.output.parent / "code"), "--progress", PROGRESS, "--produces", "made.txt"
     resumes = "--resume-with", "--resume {checkpoint}", "--checkpoint", "out/step-*"
-    said = trainer.run(*program, *resumes, "--", "python", "train.py", "kill")
-    assert f"wrote {trainer.output} in 2 attempts" in said
-    assert "numbers not checked" in said.splitlines()[0]
-    assert "attempt 1 failed (killed), it reported step 5; next: once more, resuming from out/step-005" in said
+    printed = trainer.run(*program, *resumes, "--", "python", "train.py", "kill")
+    assert f"wrote {trainer.output} in 2 attempts" in printed
+    assert "numbers not checked" in printed.splitlines()[0]
+    assert "attempt 1 failed (killed), it reported step 5; next: once more, resuming from out/step-005" in printed
     first, second = trainer.records
     assert (first.diagnosis, second.outcome) == ("crash", "completed")
     assert second.intent.commands["train"][-2:] == ("--resume", "out/step-005")
     assert trainer.log(second).startswith("resumed after 5\nstep 6/20")
     steps = [f"out/step-{step:03}" for step in range(1, STEPS + 1)]
-    assert made(trainer) == ["attempts.jsonl", "made.txt", *steps]
+    assert output_files(trainer) == ["attempts.jsonl", "made.txt", *steps]
     assert not list(trainer.results.runs.glob("*/work/program"))
 
 
@@ -136,8 +136,8 @@ def test_one_that_is_stopped_is_found_to_hang_and_resumes(
     wait(lambda: list(trainer.results.runs.glob("*/work/program/out/step-003")))
     (stopped,) = processes(trainer, left_running)
     os.kill(stopped.pid, signal.SIGSTOP)
-    printed, told = process.communicate(timeout=100)
-    assert process.returncode == 0, told
+    printed, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors
     assert "in 2 attempts" in printed
     first, second = trainer.records
     assert (first.outcome, first.diagnosis, second.outcome) == ("hung", "no-progress", "completed")
@@ -156,8 +156,8 @@ def test_the_same_command_goes_on_after_the_harness_was_killed_though_the_progra
     process.communicate(timeout=240)
     code = trainer.output.parent / "code/train.py"
     code.write_text(RESUMES.replace("resumed after", "fixed, resumed after"), encoding="utf-8")
-    said = trainer.run("--workload", "mine")
-    assert "resuming the training begun" in said
+    printed = trainer.run("--workload", "mine")
+    assert "resuming the training begun" in printed
     first, second = trainer.records
     assert (first.outcome, second.outcome) == ("interrupted", "completed")
     assert trainer.log(second).startswith("fixed, resumed after ")
@@ -169,9 +169,9 @@ def test_what_two_attempts_could_not_resume_from_is_left_out(make: Callable[...,
     damage = 'os.replace("out/half", f"out/step-{step:03}")\n    if step == 5 and not keeps:'
     text = RESUMES.replace(damage[: damage.index("\n")], damage + ' open("out/step-005", "w").write("5:")')
     trainer = make(text.replace('"kill" in sys.argv', "True"))
-    said = trainer.run("--workload", "mine")
+    printed = trainer.run("--workload", "mine")
     assert [record.outcome for record in trainer.records] == ["failed", "failed", "failed", "completed"]
-    assert "resuming from out/step-004, without out/step-005" in said
+    assert "resuming from out/step-004, without out/step-005" in printed
     assert trainer.log(trainer.records[-1]).startswith("resumed after 4")
 
 
@@ -190,11 +190,11 @@ open("made.txt", "w").write("x")
 """
     trainer = make(text, resume=None, checkpoint=None, data=["shared"])
     (trainer.output.parent / "shared").mkdir()
-    said = trainer.run("--workload", "mine")
-    assert "after a failure it starts over: nothing says how it resumes" in said
-    assert "next: once more, from the beginning" in said
+    printed = trainer.run("--workload", "mine")
+    assert "after a failure it starts over: nothing says how it resumes" in printed
+    assert "next: once more, from the beginning" in printed
     assert [record.outcome for record in trainer.records] == ["failed", "completed"]
-    assert made(trainer) == ["attempts.jsonl", "begun", "made.txt"]
+    assert output_files(trainer) == ["attempts.jsonl", "begun", "made.txt"]
     status = subprocess.run([*trainer.words, "status"], capture_output=True, text=True, check=True).stdout
     assert f"\nNext: {shlex.join(trainer.words)} explain {trainer.records[0].intent.run_id}\n" in status
 
@@ -202,16 +202,16 @@ open("made.txt", "w").write("x")
 @pytest.mark.long
 def test_one_that_gets_no_further_is_stopped_in_a_line(make: Callable[..., Trainer]) -> None:
     trainer = make("raise SystemExit(1)")
-    said = trainer.run("--workload", "mine", status=1)
-    assert "not trained to its end: 4 attempts were made, none of which reached a step, and nothing is left" in said
+    printed = trainer.run("--workload", "mine", status=1)
+    assert "not trained to its end: 4 attempts were made, none of which reached a step, and nothing is left" in printed
 
 
 @pytest.mark.slow
 def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> None:
     trainer = make()
     program = "--app", str(trainer.output.parent / "code")
-    said = trainer.run(*program, "--", "pyhton", "train.py", status=2)
-    assert said.splitlines()[-1].startswith("matrix: pyhton could not be started")
+    printed = trainer.run(*program, "--", "pyhton", "train.py", status=2)
+    assert printed.splitlines()[-1].startswith("matrix: pyhton could not be started")
     assert "No such file" in trainer.run(*program, "--", "python", "tain.py", status=2).splitlines()[-1]
     assert "not found" in trainer.run(*program, "--", "sh", "-c", "pyhton train.py", status=2).splitlines()[-1]
     assert len(trainer.records) == 3

@@ -75,7 +75,7 @@ RESULTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     ),
 }
 # Content that only looks odd to people: a reader may accept it, unless it is too large.
-ONLY_FOR_PEOPLE = ("null-characters", "huge-string")
+ODD_BUT_READABLE = ("null-characters", "huge-string")
 IN_CONTAINERS_TOO = ("deep", "large-integer", "huge-string", "flattering-losses")
 for _name, (_what, _text) in RESULTS.items():
     register(
@@ -84,7 +84,7 @@ for _name, (_what, _text) in RESULTS.items():
         f"`result.json` {_what}",
         _result(_text),
         executors=BOTH if _name in IN_CONTAINERS_TOO else ("process",),
-        may_complete="the string changed is only for people" if _name in ONLY_FOR_PEOPLE else None,
+        may_complete="the string changed is only for people" if _name in ODD_BUT_READABLE else None,
     )
 
 

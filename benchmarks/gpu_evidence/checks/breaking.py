@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu_evidence.checks.harness_run import explained
-from benchmarks.gpu_evidence.finding import Finding, Kit, Numbers, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, Numbers, finding_or_differs
 from vpoc.probes.check import PASSED, Check
 from vpoc.probes.processes import end_session
 from vpoc.probes.run_one import run_check
@@ -64,7 +64,7 @@ def broken(site: Site, _kit: Kit, kind: str) -> Finding:
         f"{'works' if healthy else 'does not work'} afterwards; explained as {said or 'nothing'}"
     )
     right = broke and not left and healthy and (said is None or EXPECTED[kind] is None or said == EXPECTED[kind])
-    return held_if(right, text, numbers)
+    return finding_or_differs(right, text, numbers)
 
 
 def _names_the_gpu(log: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from vpoc.device import describe
 from vpoc.gpu_memory.amdgpu import find_cards, memory_of
 from vpoc.probes.site import Site
@@ -20,7 +20,7 @@ MEMORY_TOLERANCE = 0.02
 TOOL_S = 20
 
 
-def told(site: Site, _kit: Kit) -> Finding:
+def compare_facts(site: Site, _kit: Kit) -> Finding:
     """Compare the app's facts on the device with the driver's."""
     device = site.devices[0]
     said = describe(device)
@@ -36,7 +36,7 @@ def told(site: Site, _kit: Kit) -> Finding:
     if device.type == "cuda" and torch.version.hip:
         right &= said["gfx"] is not None and any(said["gfx"].startswith(arch) for arch in torch.cuda.get_arch_list())
     text = f"{facts['name']}, {memory / 2**30:.1f} GiB by its driver ({facts['driver'] or 'driver unknown'})"
-    return held_if(
+    return finding_or_differs(
         right, f"{text}, torch {torch.__version__}; the app says {said['memory_bytes'] / 2**30:.1f} GiB", numbers
     )
 

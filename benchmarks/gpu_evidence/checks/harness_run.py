@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from vpoc.probes.site import Site, Skipped
 
 CHECKOUT = Path(__file__).parents[3]
@@ -35,15 +35,19 @@ def workload(site: Site, _kit: Kit, name: str) -> Finding:
         said = (err.strip() or out.strip() or "nothing").splitlines()[-1]
         if "No module named" in err or ": lacks " in err:
             raise Skipped(f"what the harness or the app needs is not here: {said}")
-        held_if(False, f"{len(records)} records, exit status {process.returncode}: {said}", {"records": len(records)})
+        finding_or_differs(
+            False, f"{len(records)} records, exit status {process.returncode}: {said}", {"records": len(records)}
+        )
     record = records[0]
     device = record["intent"]["device"]
     if device != site.device:
-        held_if(
+        finding_or_differs(
             False, f"it trained on {device}: without this process's variables torch sees no GPU", {"device": device}
         )
     why = f" ({record['diagnosis']}: {record['detail']})" if record["outcome"] != "completed" else ""
-    return held_if(record["outcome"] == "completed", f"{record['outcome']}{why}", {"outcome": record["outcome"]})
+    return finding_or_differs(
+        record["outcome"] == "completed", f"{record['outcome']}{why}", {"outcome": record["outcome"]}
+    )
 
 
 def explained(log: Path) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_evidence.arrays import Arrays, feature_count
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from benchmarks.gpu_evidence.training import fit, options_of, weights_of
 from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.gpu_memory.spare import SPARE
@@ -45,7 +45,7 @@ def monitored(site: Site, _kit: Kit) -> Finding:
         held: Any = np.ones(PIECE_BYTES_ON_CPU, dtype=np.uint8)
         grown, size = monitor.sample().rss_bytes - before.rss_bytes, held.nbytes
         right = abs(grown - size) <= SLACK_BYTES
-        return held_if(
+        return finding_or_differs(
             right, f"{size >> 20} MiB taken, {grown >> 20} MiB seen as resident memory", {"taken": size, "seen": grown}
         )
     held = torch.ones(PIECE_BYTES, dtype=torch.uint8, device=device)
@@ -61,7 +61,7 @@ def monitored(site: Site, _kit: Kit) -> Finding:
     right = right and (torch.version.hip is not None or runtime <= SLACK_BYTES)
     card = after.devices[0].card or "no card of amdgpu; the runtime was asked"
     text = f"{held.nbytes >> 20} MiB taken: torch {by_torch >> 20}, driver {grown >> 20} MiB more ({card})"
-    return held_if(right, f"{text}; driver and runtime {runtime >> 20} MiB apart", numbers)
+    return finding_or_differs(right, f"{text}; driver and runtime {runtime >> 20} MiB apart", numbers)
 
 
 def micro_batch(site: Site, kit: Kit, kind: str) -> Finding:
@@ -95,8 +95,10 @@ def micro_batch(site: Site, kit: Kit, kind: str) -> Finding:
     if device.type == "cuda":
         spare = int(SPARE * torch.cuda.mem_get_info(device)[1])
         right = bool(refused) and unchanged and left >= spare // 2
-        return held_if(right, f"{text}, after which {left >> 20} of the {spare >> 20} MiB spared were free", numbers)
-    return held_if(bool(refused) and unchanged, text, numbers)
+        return finding_or_differs(
+            right, f"{text}, after which {left >> 20} of the {spare >> 20} MiB spared were free", numbers
+        )
+    return finding_or_differs(bool(refused) and unchanged, text, numbers)
 
 
 def _train(strategy: Any, device: torch.device, size: int, shape: tuple[int, ...]) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_evidence.arrays import Arrays, feature_count
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from benchmarks.gpu_evidence.tolerances import COMPARED_STEPS, LATE, tolerance_of
 from benchmarks.gpu_evidence.training import fit, losses_of, mixed, options_of, steps_of, weights_of
 from vpoc.errors import Interrupted, UserError
@@ -85,7 +85,7 @@ def trained(site: Site, kit: Kit, kind: str, dtype: str, loop: str) -> Finding:
         f"{steps} steps; first {min(COMPARED_STEPS, steps)}: loss within {worst['loss']:.1g}, gradient norm within "
         f"{worst['gradient norm']:.1g} of the CPU's float32; last quarter within {late:.1g}{beyond}"
     )
-    return held_if(not beyond and len(losses) == steps, text, numbers)
+    return finding_or_differs(not beyond and len(losses) == steps, text, numbers)
 
 
 def sdpa(site: Site, _kit: Kit, backend: str, dtype: str) -> Finding:
@@ -110,7 +110,7 @@ def sdpa(site: Site, _kit: Kit, backend: str, dtype: str) -> Finding:
     error = require_close(found, wanted, EXACT if kind == torch.float32 else HALF, f"answers with {backend}")
     names = " and ".join(sorted(called)) or "no kernel that is known"
     right = called == {backend} or (backend == "auto" and len(called) == 1)
-    return held_if(
+    return finding_or_differs(
         right, f"asked for {backend}, called {names}; within {error:.1g} of float64", {"called": names, "error": error}
     )
 
@@ -139,7 +139,7 @@ def deterministic(site: Site, kit: Kit, kind: str, dtype: str) -> Finding:
     numbers = {"steps": steps, "parted_without": parted[False], "parted_with": parted[True]}
     text = f"{steps} steps with --deterministic: two trainings are "
     if parted[True]:
-        return held_if(
+        return finding_or_differs(
             False, f"{text}not bitwise identical, from step {parted[True]} on; without it {without}", numbers
         )
     return Finding(f"{text}bitwise identical; without it {without}", numbers)
@@ -181,7 +181,7 @@ def resumed(site: Site, kit: Kit, loop: str, dtype: str) -> Finding:
         if control.rank_weights_sha256 != whole.rank_weights_sha256:
             raise Skipped("two trainings that were not stopped differ here, too: see the rows deterministic-*")
     how = "bitwise identical to" if same else "not those of"
-    return held_if(
+    return finding_or_differs(
         same,
         f"stopped after step {at} of {2 * steps}, resumed after {resumed_at}: weights {how} an uninterrupted training",
         {"at": at},
@@ -205,7 +205,9 @@ def checkpoints(site: Site, kit: Kit, kind: str) -> Finding:
     step = float(np.median(seconds[2:]))
     numbers = {"seconds": took, "step_seconds": step, "bytes": size}
     back = "read back bitwise identical" if same else "not read back as it was written"
-    return held_if(same, f"{size / 1e6:.3g} MB in {took:.3g} s, as long as {took / step:.3g} steps; {back}", numbers)
+    return finding_or_differs(
+        same, f"{size / 1e6:.3g} MB in {took:.3g} s, as long as {took / step:.3g} steps; {back}", numbers
+    )
 
 
 def _ignore(_line: str) -> None:
@@ -233,6 +235,6 @@ def workers(site: Site, kit: Kit) -> Finding:
     same = losses[0] == losses[2]
     if not same and losses[0] != losses_of(fit(arrays, "mlp", site.folder, steps, options_of("mlp", site.device))):
         raise Skipped("two trainings without workers differ here, too: see the rows deterministic-*")
-    return held_if(
+    return finding_or_differs(
         same, f"{steps} steps: losses with 2 workers are {'' if same else 'not '}those with none", {"steps": steps}
     )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_evidence.arrays import Arrays, RthSessions
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from vpoc.data.bars import Bars
 from vpoc.probes.site import Site
 from vpoc.profile.device.paths import PATHS, cells_of, chunks_of, device_levels
@@ -38,7 +38,7 @@ def path(site: Site, kit: Kit, name: str) -> Finding:
             wrong = _differences(found, arrays.levels(placement, area))
             compared += len(found.vpoc)
             if wrong:
-                held_if(False, f"{placement}, {area}: {wrong}", {"profiles": compared})
+                finding_or_differs(False, f"{placement}, {area}: {wrong}", {"profiles": compared})
     return Finding(f"{compared} profiles, all six numbers of each exactly those of the CPU", {"profiles": compared})
 
 
@@ -57,7 +57,7 @@ def speed(site: Site, kit: Kit) -> Finding:
         seconds = time.perf_counter() - began
         wrong = _differences(found, arrays.levels("uniform", "two_row"))
         if wrong:
-            held_if(False, f"{name}: {wrong}", numbers)
+            finding_or_differs(False, f"{name}: {wrong}", numbers)
         numbers[f"{name}_sessions_per_second"] = len(found.vpoc) / seconds
         # The naive path uses matrices of another size, so its bytes are not known.
         if name != "naive":

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.gpu_evidence.arrays import Arrays
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from benchmarks.gpu_evidence.training import fit, options_of, steps_of, weights_of
 from vpoc.errors import UserError
 from vpoc.probes.checks.several import run_ranks
@@ -36,7 +36,9 @@ def one_rank(site: Site, _kit: Kit) -> Finding:
         values = torch.arange(count, device=device)
         dist.all_reduce(values)
         if not torch.equal(values.cpu(), torch.arange(count)):
-            held_if(False, f"{backend}: a sum over one rank of {count} numbers changed them", {"backend": backend})
+            finding_or_differs(
+                False, f"{backend}: a sum over one rank of {count} numbers changed them", {"backend": backend}
+            )
     site.at("leaving")
     leave(device)
     return Finding(f"{backend} with one rank: sums, barrier and end", {"backend": backend})
@@ -61,7 +63,9 @@ def wrapped(site: Site, kit: Kit, strategy: str) -> Finding:
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, right, strict=True))
     how = "bitwise those" if found == right else f"within {worst:.1g} of those"
     numbers = {"worst": worst, "steps": steps}
-    return held_if(worst <= CLOSE, f"{steps} steps: losses and gradient norms are {how} of one device", numbers)
+    return finding_or_differs(
+        worst <= CLOSE, f"{steps} steps: losses and gradient norms are {how} of one device", numbers
+    )
 
 
 def _numbers(training: Fit) -> list[float]:
@@ -84,7 +88,7 @@ def two_processes(site: Site, kit: Kit) -> Finding:
     numbers = {"worst": worst, "steps": steps, "equal_weights": weights[0] == weights[1]}
     equal = "equal" if weights[0] == weights[1] else "different"
     text = f"{steps} steps: losses and gradient norms within {worst:.1g} of one process, {equal} weights on both"
-    return held_if(worst <= CLOSE and weights[0] == weights[1], text, numbers)
+    return finding_or_differs(worst <= CLOSE and weights[0] == weights[1], text, numbers)
 
 
 def rank_of_two(site: Site, number: str, count: str, store: str, arrays: str, steps: str) -> str:

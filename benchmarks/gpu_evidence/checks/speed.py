@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.gpu_evidence.arrays import Arrays, feature_count
 from benchmarks.gpu_evidence.checks.profiles import wait
-from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.finding import Finding, Kit, finding_or_differs
 from benchmarks.gpu_evidence.training import fit, options_of, steps_of
 from vpoc.models.by_name import fresh_network
 from vpoc.probes.checks.networks import require_compiler
@@ -72,7 +72,7 @@ def loops(site: Site, kit: Kit, batch: str) -> Finding:
     goal = GOALS[device.type] if size == 256 else 1.0
     numbers = {**{f"{name}_samples_per_second": rate for name, rate in found.items()}, "resident_over_textbook": ratio}
     text = f"batch {size}, samples per second: {rates}; resident {ratio:.3g} x the textbook loop (goal {goal:g}){out}"
-    return held_if(ratio >= goal, text, numbers)
+    return finding_or_differs(ratio >= goal, text, numbers)
 
 
 def _app(site: Site, arrays: Arrays, size: int, count: int, loop: str) -> Loop:

@@ -13,7 +13,7 @@ from vpoc.training.inputs.samples import Samples
 
 
 @pytest.fixture
-def made():
+def make_rows():
     """Return a function that makes rows whose label follows the feature `column` with strength `edge` (0: none)."""
 
     def make(sessions=300, per_session=1, edge=0.0, column=30, seed=1, reach=1):
@@ -59,7 +59,7 @@ def network():
 
 
 @pytest.fixture
-def seeing():
+def in_place_of_network():
     """Return a stand-in for the network: what `fit` learns from the scaled inputs of the rows."""
 
     def make(rows, fit=fit_logistic_model):

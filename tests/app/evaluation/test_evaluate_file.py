@@ -167,11 +167,11 @@ def test_the_data_is_not_written_over(walk, tmp_path, capsys):
 
 
 @pytest.fixture
-def evaluated(made, seeing):
+def evaluated(make_rows, in_place_of_network):
     def make(**chosen):
-        rows = made(**chosen)
+        rows = make_rows(**chosen)
         lengths = Lengths(first=120, block=50, held_out=60)
-        found = evaluate(rows, seeing(rows), lengths, replicates=200, seed=1)
+        found = evaluate(rows, in_place_of_network(rows), lengths, replicates=200, seed=1)
         return document(
             found,
             lengths,

@@ -19,19 +19,19 @@ def p_values(test, made, edge=0.0, **chosen):
 
 @pytest.mark.parametrize("chosen", [{"reach": 0, "per_session": 3}, {"reach": 1}], ids=["sessions", "runs"])
 @pytest.mark.parametrize(("test", "least"), [(p_beats_chance, 0.005), (p_better, 0.0)])
-def test_noise_is_taken_for_knowledge_as_often_as_the_level_says(test, least, made, chosen):
-    found = p_values(test, made, **chosen)
+def test_noise_is_taken_for_knowledge_as_often_as_the_level_says(test, least, make_rows, chosen):
+    found = p_values(test, make_rows, **chosen)
     assert least * 10 <= (found < 0.1).mean() < 0.15
     assert (found < 0.01).mean() < 0.03
 
 
-def test_knowledge_is_found_and_sooner_than_a_better_forecast(made):
-    found, better = p_values(p_beats_chance, made, edge=0.6), p_values(p_better, made, edge=0.6)
+def test_knowledge_is_found_and_sooner_than_a_better_forecast(make_rows):
+    found, better = p_values(p_beats_chance, make_rows, edge=0.6), p_values(p_better, make_rows, edge=0.6)
     assert (found < 0.01).mean() > (better < 0.01).mean() > 0.2
 
 
-def test_rows_of_a_session_are_one_observation(made):
-    rows = made(sessions=60, per_session=1, edge=1.0, column=0, reach=0)
+def test_rows_of_a_session_are_one_observation(make_rows):
+    rows = make_rows(sessions=60, per_session=1, edge=1.0, column=0, reach=0)
     again = type(rows)(
         *(np.repeat(getattr(rows, name), 20, axis=0) for name in ("inputs", "places", "labels", "weights", "sessions")),
         rows.dates,
@@ -45,8 +45,8 @@ def test_rows_of_a_session_are_one_observation(made):
         assert values[0] == pytest.approx(values[1])
 
 
-def test_equal_forecasts_are_no_news(made):
-    rows = made(sessions=30)
+def test_equal_forecasts_are_no_news(make_rows):
+    rows = make_rows(sessions=30)
     same = np.full(30, 0.4)
     assert p_better(rows, slice(0, 30), same, same, 1) == p_beats_chance(rows, slice(0, 30), same, same, 1) == 1.0
 
@@ -64,9 +64,9 @@ def test_holm(p_values, names):
     assert rejected(p_values) == names
 
 
-def test_a_model_that_only_has_another_level_knows_nothing(made):
+def test_a_model_that_only_has_another_level_knows_nothing(make_rows):
     """A constant offset must not pass for skill where the base rate drifts the same way after training."""
-    rows = made(sessions=400, reach=0)
+    rows = make_rows(sessions=400, reach=0)
     rows = rows.with_labels((np.arange(400) % 100 < 60).astype(float), rows.weights)
     chance = np.repeat([0.5, 0.52], 200)
     level = chance + 0.05

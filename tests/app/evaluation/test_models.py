@@ -30,8 +30,8 @@ def test_the_conditional_rate_is_that_of_the_place_and_the_overall_one_where_the
     )
 
 
-def test_what_each_model_sees(made, network):
-    rows = made(10)
+def test_what_each_model_sees(make_rows, network):
+    rows = make_rows(10)
     constant, conditional, logistic, linear, other = all_models(rows, network(rows))
     assert constant.inputs.shape == (10, 0)
     assert (conditional.inputs[:, 0] == rows.places).all()
@@ -59,18 +59,18 @@ def test_columns_are_scaled_by_the_rows_that_are_fitted_and_no_others():
     assert seen[2].tolist() == [[0, 0], [5, 0]]
 
 
-def test_many_coefficients_are_small_unless_there_is_much_to_tell(made):
+def test_many_coefficients_are_small_unless_there_is_much_to_tell(make_rows):
     """One of 54 columns carries information: with few rows, the other 53 must not be fitted to noise."""
     for sessions, least in ((100, 0.0), (5000, 0.02)):
-        rows, later = (made(sessions, edge=0.5, seed=seed) for seed in (1, 2))
+        rows, later = (make_rows(sessions, edge=0.5, seed=seed) for seed in (1, 2))
         predict = fit_linear(rows.inputs, rows.labels, rows.weights, 0)
         p = np.clip(predict(later.inputs), 1e-6, 1 - 1e-6)
         loss = -np.where(later.labels > 0, np.log(p), np.log(1 - p)).mean()
         assert np.log(2) - loss > least - 0.02
 
 
-def test_the_network_depends_on_the_seed_alone(made, network):
-    rows = made(60)
+def test_the_network_depends_on_the_seed_alone(make_rows, network):
+    rows = make_rows(60)
     numbers = np.arange(60)[:, None]
     first, again, other = (network(rows)(numbers, rows.labels, rows.weights, seed)(numbers) for seed in (1, 1, 2))
     assert (first == again).all()
@@ -78,8 +78,8 @@ def test_the_network_depends_on_the_seed_alone(made, network):
     assert first.dtype == np.float64
 
 
-def test_rows_without_weight_do_not_train_the_network(made, network):
-    rows = made(64)
+def test_rows_without_weight_do_not_train_the_network(make_rows, network):
+    rows = make_rows(64)
     numbers, weights = np.arange(64)[:, None], np.where(np.arange(64) < 32, 1.0, 0.0)
     one, two = (
         network(rows, keep="last", patience=0)(numbers, np.where(weights > 0, rows.labels, other), weights, 1)(numbers)
@@ -88,8 +88,8 @@ def test_rows_without_weight_do_not_train_the_network(made, network):
     assert (one == two).all()
 
 
-def test_a_network_that_diverges_is_reported(made, network):
-    rows = made(60)
+def test_a_network_that_diverges_is_reported(make_rows, network):
+    rows = make_rows(60)
     with pytest.raises(UserError, match="lower --learning-rate") as caught:
         network(rows, learning_rate=1e37)(np.arange(60)[:, None], rows.labels, rows.weights, 1)
     assert caught.value.exit_code == 4

@@ -13,8 +13,8 @@ def runs_of(labels, sessions, run):
 
 
 @pytest.mark.parametrize(("per_session", "run"), [(3, 1), (1, 5), (1, 7)])
-def test_runs_of_sessions_are_moved_as_a_whole(made, per_session, run):
-    rows = made(sessions=35, per_session=per_session)
+def test_runs_of_sessions_are_moved_as_a_whole(make_rows, per_session, run):
+    rows = make_rows(sessions=35, per_session=per_session)
     rows = rows.with_labels(np.arange(len(rows), dtype=float), np.arange(len(rows)) / 10)
     found = shuffled(rows, run, 1, 1)
     assert found.inputs is rows.inputs
@@ -23,8 +23,8 @@ def test_runs_of_sessions_are_moved_as_a_whole(made, per_session, run):
     assert found.weights == pytest.approx(found.labels / 10)
 
 
-def test_no_label_is_lost_where_sessions_have_different_lengths(made):
-    rows = made(sessions=20, per_session=3)
+def test_no_label_is_lost_where_sessions_have_different_lengths(make_rows):
+    rows = make_rows(sessions=20, per_session=3)
     kept = np.random.default_rng(1).random(60) < 0.7
     uneven = rows.head(20)
     uneven = type(rows)(
@@ -35,8 +35,8 @@ def test_no_label_is_lost_where_sessions_have_different_lengths(made):
     assert sorted(found.labels) == uneven.labels.tolist()
 
 
-def test_each_shuffle_is_another_and_comes_again(made):
-    rows = made(sessions=40)
+def test_each_shuffle_is_another_and_comes_again(make_rows):
+    rows = make_rows(sessions=40)
     rows = rows.with_labels(np.arange(40.0), rows.weights)
     one, same, other, seed = (shuffled(rows, 1, *way).labels for way in ((1, 1), (1, 1), (1, 2), (2, 1)))
     assert (one == same).all()

@@ -7,7 +7,7 @@ from vpoc.evaluation.unseen import unseen_in_words
 NAN, FEW = float("nan"), ", but fewer than 10 sessions show nothing"
 
 
-def told(in_training, moved, window=1):
+def sentence_about_unseen(in_training, moved, window=1):
     """Return the sentence about five session rows, all with probability 0.8; `in_training` says which the model saw."""
     frame = pl.DataFrame({"trade_date": range(20000, 20005), "next_up": moved})
     found = frame.select("trade_date", pl.Series("in_training", in_training), probability=pl.lit(0.8))
@@ -17,12 +17,12 @@ def told(in_training, moved, window=1):
 def test_a_model_is_scored_on_what_came_in_sessions_that_it_has_not_seen():
     # The model has seen the second session, and the last session has no outcome yet.
     moved = [1.0, 0.0, 1.0, 0.0, NAN]
-    said = told([False, True, False, False, False], moved)
+    sentence = sentence_about_unseen([False, True, False, False, False], moved)
     loss, rate = -(2 * log(0.8) + log(0.2)) / 3, -(2 * log(2 / 3) + log(1 / 3)) / 3
     scored = f"log-loss {loss:.4f}; always answering their own rate, 0.667, has {rate:.4f}: no better{FEW}"
-    assert said == f"on sessions that it has not seen (3, with 3 known outcomes): {scored}"
+    assert sentence == f"on sessions that it has not seen (3, with 3 known outcomes): {scored}"
     # With a window of two, the first row is left out because no row precedes it.
-    assert "(2, with 2 known outcomes)" in told([False, True, False, False, False], moved, window=2)
+    assert "(2, with 2 known outcomes)" in sentence_about_unseen([False, True, False, False, False], moved, window=2)
 
 
 def test_a_model_may_answer_better_than_any_constant():
@@ -33,4 +33,9 @@ def test_a_model_may_answer_better_than_any_constant():
 
 
 def test_nothing_is_said_where_every_session_was_seen_or_may_have_been_or_nothing_came_yet():
-    assert told([True] * 5, [1.0] * 5) == told([None] * 5, [1.0] * 5) == told([False] * 5, [NAN] * 5) == ""
+    assert (
+        sentence_about_unseen([True] * 5, [1.0] * 5)
+        == sentence_about_unseen([None] * 5, [1.0] * 5)
+        == sentence_about_unseen([False] * 5, [NAN] * 5)
+        == ""
+    )

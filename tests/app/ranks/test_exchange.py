@@ -15,7 +15,7 @@ from vpoc.ranks.exchange import MOST_NUMBERS, SharedGradients
 RANK = Path(__file__).with_name("exchange_rank.py")
 
 
-def told(scenario: str, folder: Path, world: int, starting: int | None = None) -> list[dict[str, Any]]:
+def results_of_ranks(scenario: str, folder: Path, world: int, starting: int | None = None) -> list[dict[str, Any]]:
     """Return the result of each rank, {} for a killed one; only the first `starting` ranks are started."""
     ranks = [
         subprocess.Popen(
@@ -30,7 +30,7 @@ def told(scenario: str, folder: Path, world: int, starting: int | None = None) -
 
 
 def returned(scenario: str, folder: Path, world: int) -> list[Any]:
-    found = told(scenario, folder, world)
+    found = results_of_ranks(scenario, folder, world)
     assert all("returned" in each for each in found), found
     return [each["returned"] for each in found]
 
@@ -54,7 +54,7 @@ def test_numbers_are_added_in_the_order_of_the_ranks(tmp_path):
 
 @pytest.mark.slow
 def test_a_rank_that_was_killed_is_missed_at_once_though_its_worker_lives(tmp_path):
-    first, _, third = told("killed", tmp_path, 3)
+    first, _, third = results_of_ranks("killed", tmp_path, 3)
     os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
     for each in (first, third):
         assert each["lost"] == [1]
@@ -62,7 +62,7 @@ def test_a_rank_that_was_killed_is_missed_at_once_though_its_worker_lives(tmp_pa
 
 
 def test_a_rank_that_left_is_missed_at_once(tmp_path):
-    first, _ = told("left", tmp_path, 2)
+    first, _ = results_of_ranks("left", tmp_path, 2)
     assert first["lost"] == [1]
 
 
@@ -73,14 +73,14 @@ def test_a_rank_that_ended_after_its_part_is_not_missed(tmp_path):
 
 @pytest.mark.slow
 def test_ranks_that_do_not_come_in_time_are_named(tmp_path):
-    found = told("asleep", tmp_path, 4)
+    found = results_of_ranks("asleep", tmp_path, 4)
     for each in found[:2]:
         assert each["lost"] == [2, 3]
         assert each["text"].startswith("rank 2 and rank 3 did not come within 3 s")
 
 
 def test_a_rank_that_never_came_is_named_and_nothing_is_left(tmp_path):
-    [first] = told("never_came", tmp_path, 2, starting=1)
+    [first] = results_of_ranks("never_came", tmp_path, 2, starting=1)
     assert first["lost"] == [1]
     assert not list(tmp_path.iterdir())
 
@@ -88,14 +88,14 @@ def test_a_rank_that_never_came_is_named_and_nothing_is_left(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("scenario", "rank"), [("flipped", 1), ("flipped_number", 0)])
 def test_a_flipped_bit_is_noticed_by_all(tmp_path, scenario, rank):
-    for each in told(scenario, tmp_path, 3):
+    for each in results_of_ranks(scenario, tmp_path, 3):
         assert each["corrupted"] == rank
         assert "bits have changed" in each["text"]
 
 
 @pytest.mark.slow
 def test_ranks_at_different_steps_are_noticed(tmp_path):
-    found = told("out_of_step", tmp_path, 2)
+    found = results_of_ranks("out_of_step", tmp_path, 2)
     assert [each["corrupted"] for each in found] == [1, 0]
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_left_even_while_it_is_used(tmp_path):
 
 
 def test_no_room_is_an_error_and_no_crash(tmp_path):
-    first, second = told("no_room", tmp_path, 2)
+    first, second = results_of_ranks("no_room", tmp_path, 2)
     assert first["error"] == "UserError"
     assert "no room for" in first["text"]
     assert second["lost"] == [0]

@@ -4,7 +4,7 @@ import pytest
 from vpoc.training.inputs.samples import Samples
 
 
-def made(inputs, labels, weights=None, window=1):
+def samples_of(inputs, labels, weights=None, window=1):
     """Return samples of one session, one for each row that has a full window."""
     count = len(inputs)
     ends = np.arange(window - 1, count)
@@ -18,7 +18,7 @@ def made(inputs, labels, weights=None, window=1):
     )
 
 
-@pytest.fixture(name="made")
+@pytest.fixture(name="samples_of")
 def make_samples():
     """Return the function that makes samples from inputs and labels."""
-    return made
+    return samples_of

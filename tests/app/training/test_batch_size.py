@@ -77,7 +77,7 @@ def test_other_errors_of_a_try_are_not_swallowed():
         largest_that_fits(broken, 8)
 
 
-class Tried:
+class ModelThatRecordsLogits:
     """A model that records whether its logits still exist when the memory of a try is released."""
 
     def __init__(self, error=None):
@@ -100,7 +100,7 @@ class Tried:
 
 @pytest.mark.parametrize(("error", "expected"), [(None, True), (MemoryError, False)])
 def test_the_graph_of_a_try_is_gone_when_its_memory_is_given_back(options, error, expected):
-    model = Tried(error)
+    model = ModelThatRecordsLogits(error)
     strategy = Single(fresh_network("mlp", 3, (2,), 7), [torch.device("cpu")])
     strategy.model = strategy.forward = model
     gc.disable()

@@ -22,9 +22,9 @@ def network(inputs, hidden, seed=7):
     return Network(*mlp_layers(inputs, hidden))
 
 
-def learnable(made, count, weights=None):
+def learnable(samples_of, count, weights=None):
     inputs = np.random.default_rng(1).standard_normal((count, 12)).astype(np.float32)
-    return made(inputs, (inputs[:, 0] > 0).astype(np.float32), weights)
+    return samples_of(inputs, (inputs[:, 0] > 0).astype(np.float32), weights)
 
 
 def fed(samples, options, micro=None, kind=LoaderFeed):
@@ -38,10 +38,10 @@ def trainer_of(model, options):
     return Trainer(Single(model, [CPU]), options, Ledger(), StepStage())
 
 
-def test_the_loop_learns_what_is_there_to_learn(options, made):
+def test_the_loop_learns_what_is_there_to_learn(options, samples_of):
     chosen = options(learning_rate=0.01, batch_size=16)
     trainer = trainer_of(network(12, (16,)), chosen)
-    samples = learnable(made, 403)
+    samples = learnable(samples_of, 403)
     before = trainer.evaluate(samples, 16, Progress(None))
     steps = [step for epoch in (1, 2, 3) for step in trainer.epoch(fed(samples, chosen), epoch, 0, tuple)]
     after = trainer.evaluate(samples, 64, Progress(None))
@@ -52,11 +52,11 @@ def test_the_loop_learns_what_is_there_to_learn(options, made):
     assert sum(step.samples for step in steps) == 3 * 403
 
 
-def test_a_step_is_adamw(options, made):
+def test_a_step_is_adamw(options, samples_of):
     """The first step equals one computed by hand, with weights."""
     chosen = options(batch_size=32, learning_rate=0.01, weight_decay=0.1, clip_norm=0.01)
     weights = np.random.default_rng(2).random(32).astype(np.float32)
-    samples = learnable(made, 32, weights)
+    samples = learnable(samples_of, 32, weights)
     trained = network(12, (4,))
     step = next(trainer_of(trained, chosen).epoch(fed(samples, chosen), 1, 0, tuple))
     model = network(12, (4,))
@@ -77,9 +77,9 @@ def test_a_step_is_adamw(options, made):
 
 
 @pytest.mark.parametrize("micro", [1, 5, 16])
-def test_micro_batches_change_rounding_only(options, made, micro):
+def test_micro_batches_change_rounding_only(options, samples_of, micro):
     chosen = options(batch_size=16)
-    samples = learnable(made, 100)
+    samples = learnable(samples_of, 100)
     found = []
     for size in (16, micro):
         trainer = trainer_of(network(12, (16,)), chosen)
@@ -88,9 +88,9 @@ def test_micro_batches_change_rounding_only(options, made, micro):
 
 
 @pytest.mark.parametrize("chunk_rows", [None, 20])
-def test_where_batches_come_from_changes_nothing(options, made, chunk_rows):
+def test_where_batches_come_from_changes_nothing(options, samples_of, chunk_rows):
     chosen = options(batch_size=16, chunk_rows=chunk_rows)
-    samples = learnable(made, 100)
+    samples = learnable(samples_of, 100)
     found = []
     for kind in (LoaderFeed, ResidentFeed):
         trainer = trainer_of(network(12, (16,)), chosen)
@@ -102,9 +102,9 @@ def test_where_batches_come_from_changes_nothing(options, made, chunk_rows):
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
 @pytest.mark.parametrize("chunk_rows", [None, 40])
-def test_an_epoch_can_be_begun_anywhere(options, made, kind, chunk_rows):
+def test_an_epoch_can_be_begun_anywhere(options, samples_of, kind, chunk_rows):
     chosen = options(batch_size=16, chunk_rows=chunk_rows)
-    samples = learnable(made, 100)
+    samples = learnable(samples_of, 100)
     feed = fed(samples, chosen, 5, kind)
 
     def seen(first):
@@ -120,9 +120,9 @@ def test_an_epoch_can_be_begun_anywhere(options, made, kind, chunk_rows):
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
-def test_windows_end_at_their_sample(options, made, kind):
+def test_windows_end_at_their_sample(options, samples_of, kind):
     inputs = np.arange(40, dtype=np.float32)[:, None]
-    samples = made(inputs, np.arange(40, dtype=np.float32), window=4)
+    samples = samples_of(inputs, np.arange(40, dtype=np.float32), window=4)
     assert len(samples) == 37
     for batch in fed(samples, options(batch_size=8, chunk_rows=16), 3, kind).epoch(1):
         for micro in batch.micros:
@@ -132,8 +132,8 @@ def test_windows_end_at_their_sample(options, made, kind):
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
-def test_an_empty_share_takes_part_without_weight(made, kind):
-    samples = learnable(made, 9)
+def test_an_empty_share_takes_part_without_weight(samples_of, kind):
+    samples = learnable(samples_of, 9)
     order = Order(9, 4, 7)
     more = (0,) if kind is LoaderFeed else ()
     feed = kind(samples, order, Cut(4, rank=3, world=4), CPU, *more, Ledger())
@@ -161,9 +161,9 @@ class Watched(StepStage):
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
-def test_every_stage_of_a_step_is_reported(options, made, kind):
+def test_every_stage_of_a_step_is_reported(options, samples_of, kind):
     chosen = options(batch_size=16)
-    samples = learnable(made, 20)
+    samples = learnable(samples_of, 20)
     position = Watched()
     trainer = Trainer(Single(network(12, (4,)), [CPU]), chosen, Ledger(), position)
     assert position.seen == [(0, OUTSIDE)], "another model may have been trained before"
@@ -179,9 +179,9 @@ def test_every_stage_of_a_step_is_reported(options, made, kind):
     assert position.seen == [(3, WAITING), (2, OUTSIDE)]
 
 
-def test_a_block_of_steps_is_one_stage(options, made):
+def test_a_block_of_steps_is_one_stage(options, samples_of):
     chosen = options(batch_size=16)
-    samples = learnable(made, 16 * (FIRST_STEPS + 4))
+    samples = learnable(samples_of, 16 * (FIRST_STEPS + 4))
     position = Watched()
     trainer = FlatTrainer(Single(network(12, (4,)), [CPU]), chosen, Ledger(), position)
     steps = [step.number for step in trainer.epoch(fed(samples, chosen, kind=ResidentFeed), 1, 0, tuple)]
@@ -192,10 +192,10 @@ def test_a_block_of_steps_is_one_stage(options, made):
 
 
 @pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
-def test_the_objective_is_the_mean_over_all_samples_whatever_batch_they_are_in(options, made, kind):
+def test_the_objective_is_the_mean_over_all_samples_whatever_batch_they_are_in(options, samples_of, kind):
     """With a learning rate near zero, the losses of the batches average to the loss that validation reports."""
     chosen = options(batch_size=16, learning_rate=1e-30)
-    samples = learnable(made, 100, np.random.default_rng(2).random(100).astype(np.float32) ** 4)
+    samples = learnable(samples_of, 100, np.random.default_rng(2).random(100).astype(np.float32) ** 4)
     trainer = trainer_of(network(12, (4,)), chosen)
     steps = list(trainer.epoch(fed(samples, chosen, kind=kind), 1, 0, tuple))
     stated = trainer.evaluate(samples, 16, Progress(None)).loss
@@ -205,10 +205,10 @@ def test_the_objective_is_the_mean_over_all_samples_whatever_batch_they_are_in(o
 
 
 @pytest.mark.parametrize("window", [1, 4])
-def test_to_validate_on_the_device_changes_nothing(options, made, window, monkeypatch):
+def test_to_validate_on_the_device_changes_nothing(options, samples_of, window, monkeypatch):
     monkeypatch.setattr(feeds, "PART", 20)
     inputs = np.random.default_rng(1).standard_normal((100, 12)).astype(np.float32)
-    samples = made(inputs, (inputs[:, 0] > 0).astype(np.float32), inputs[:, 1] ** 2, window=window)
+    samples = samples_of(inputs, (inputs[:, 0] > 0).astype(np.float32), inputs[:, 1] ** 2, window=window)
     model = Network(torch.nn.Flatten(), *mlp_layers(12 * window, (16,)))
     found = [
         Trainer(Single(model, [CPU]), options(loop=loop), Ledger(), StepStage()).evaluate(samples, 16, Progress(None))
@@ -217,9 +217,9 @@ def test_to_validate_on_the_device_changes_nothing(options, made, window, monkey
     assert found[0] == found[1]
 
 
-def test_a_schedule_decides_the_rate_of_each_step(options, made):
+def test_a_schedule_decides_the_rate_of_each_step(options, samples_of):
     chosen = options(batch_size=16, learning_rate=0.5)
-    samples = learnable(made, 48)
+    samples = learnable(samples_of, 48)
     trainer = trainer_of(network(12, (4,)), chosen)
     trainer.rate = rate_of("linear", 0.5, 3)
     steps = trainer.epoch(fed(samples, chosen), 1, 0, tuple)
@@ -231,13 +231,13 @@ def test_a_schedule_decides_the_rate_of_each_step(options, made):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "micro", "clip"), [("mlp", 5, 1e-2), ("mlp", 16, 0.0), ("attention-small", 5, 1e-2)])
-def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, made, kind, micro, clip):
+def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, samples_of, kind, micro, clip):
     """This also holds where one trainer resumes what the other began."""
     chosen = options(batch_size=16, micro_batch_size=micro, weight_decay=0.1, clip_norm=clip, schedule="cosine")
     weights = np.random.default_rng(2).random(100).astype(np.float32)
     count = 100 if kind == "mlp" else 20 + window_of(kind)
     inputs = np.random.default_rng(1).standard_normal((count, 12)).astype(np.float32)
-    samples = made(inputs, (inputs[:, 0] > 0).astype(np.float32), weights, window=window_of(kind))
+    samples = samples_of(inputs, (inputs[:, 0] > 0).astype(np.float32), weights, window=window_of(kind))
 
     def trained(first, second):
         model, moments, made_steps = fresh_network(kind, 12, (16,), 7), {}, 0

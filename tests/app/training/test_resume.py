@@ -16,10 +16,10 @@ from vpoc.training.run import train
 
 
 def trained(options, folder, progress=None):
-    said = []
+    messages = []
     options = replace(options, run_dir=folder / "run")
-    train(options, folder / "out", "m", progress or Progress(options.run_dir), said.append)
-    return json.loads((folder / "run" / "result.json").read_text()), said
+    train(options, folder / "out", "m", progress or Progress(options.run_dir), messages.append)
+    return json.loads((folder / "run" / "result.json").read_text()), messages
 
 
 def facts(result):
@@ -75,10 +75,10 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(options, tmp_path,
         with pytest.raises(Interrupted):
             trained(replace(chosen, resume=stops > 0), tmp_path / "cut", Stopping(None, at))
         stops += 1
-    result, said = trained(replace(chosen, resume=True), tmp_path / "cut")
+    result, messages = trained(replace(chosen, resume=True), tmp_path / "cut")
     assert facts(result) == facts(whole)
     assert len(result["resumed_at"]) == stops
-    assert any("resumed after step" in line for line in said)
+    assert any("resumed after step" in line for line in messages)
     curves = [(tmp_path / name / "out" / "m_curves.csv").read_text().splitlines() for name in ("whole", "cut")]
     losses = [[line for line in lines if "_loss" in line] for lines in curves]
     assert losses[0] == losses[1]
@@ -90,20 +90,22 @@ def test_two_models_are_taken_up_where_they_were(options, tmp_path):
     whole, _ = trained(chosen, tmp_path / "whole")
     with pytest.raises(Interrupted):
         trained(chosen, tmp_path / "cut", Stopping(None, 2))
-    result, said = trained(replace(chosen, resume=True), tmp_path / "cut")
+    result, messages = trained(replace(chosen, resume=True), tmp_path / "cut")
     assert facts(result) == facts(whole)
     assert facts(result["earlier"][0]) == facts(whole["earlier"][0])
     assert [result["earlier"][0]["model_kind"], result["model_kind"]] == ["mlp", "attention-small"]
     assert (tmp_path / "cut" / "out" / "m_mlp.pt").exists()
-    assert any("no checkpoint" in line for line in said)
+    assert any("no checkpoint" in line for line in messages)
 
 
 @pytest.mark.slow
 def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(options, tmp_path):
     whole, _ = trained(options(epochs=1), tmp_path / "whole")
-    result, said = trained(options(epochs=1, resume=True), tmp_path / "new")
+    result, messages = trained(options(epochs=1, resume=True), tmp_path / "new")
     assert facts(result) == facts(whole)
-    assert any(line.startswith("--resume: no checkpoint in ") and line.endswith("from the beginning") for line in said)
+    assert any(
+        line.startswith("--resume: no checkpoint in ") and line.endswith("from the beginning") for line in messages
+    )
 
 
 def checkpoints(folder):
@@ -120,9 +122,9 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp
     content[len(content) // 2] ^= 1
     last.write_bytes(content)
     before.write_bytes(before.read_bytes()[:-100])
-    result, said = trained(replace(chosen, resume=True), tmp_path)
+    result, messages = trained(replace(chosen, resume=True), tmp_path)
     assert facts(result) == facts(whole)
-    assert [line for line in said if "SHA-256" in line] == [
+    assert [line for line in messages if "SHA-256" in line] == [
         f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used"
         for path in (last, before)
     ]
@@ -207,31 +209,31 @@ def test_more_epochs_continue_from_the_end(options, tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_of_another_training_is_refused(options, tmp_path):
     trained(options(epochs=1), tmp_path)
-    for other, said in (
+    for other, difference in (
         ({"seed": 8}, "seed 7, this run has 8"),
         ({"batch_size": 9}, "batch-size 8, this run has 9"),
         ({"hidden_layers": (4,)}, r"hidden-layers \[8, 4\], this run has \[4\]"),
         ({"lookback": 21}, "lookback 20, this run has 21"),
     ):
-        with pytest.raises(UserError, match=f"was trained with {said}; give the same, or train without --resume"):
+        with pytest.raises(UserError, match=f"was trained with {difference}; give the same, or train without --resume"):
             trained(options(epochs=1, resume=True, **other), tmp_path)
 
 
 @pytest.mark.slow
 def test_another_manner_resumes_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
-    _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
-    assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits may differ" in line], said
+    _, messages = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
+    assert [line for line in messages if "with micro_batch_size 3 (was 8) the last digits may differ" in line], messages
 
 
 @pytest.mark.slow
 def test_checkpoints_of_before_are_kept_when_not_asked_to_resume(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     names = [path.name for path in checkpoints(tmp_path)]
-    _, said = trained(options(epochs=1, seed=8), tmp_path)
+    _, messages = trained(options(epochs=1, seed=8), tmp_path)
     kept = tmp_path / "out" / "m_checkpoints.previous"
     assert sorted(path.name for path in kept.iterdir()) == names
-    assert any(f"are kept in {kept}" in line for line in said)
+    assert any(f"are kept in {kept}" in line for line in messages)
 
 
 def test_a_model_that_is_not_finite_gets_no_checkpoint(options, tmp_path, monkeypatch):

@@ -371,9 +371,9 @@ def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
     assert caught.value.exit_code == 3
 
 
-def test_constant_rate_loss(made):
+def test_constant_rate_loss(samples_of):
     def samples(labels):
-        return made(np.zeros((len(labels), 12), np.float32), np.array(labels, np.float32))
+        return samples_of(np.zeros((len(labels), 12), np.float32), np.array(labels, np.float32))
 
     assert constant_rate_loss(samples([1, 0]), samples([1, 0])) == pytest.approx(math.log(2))
     assert math.isfinite(constant_rate_loss(samples([1, 1]), samples([0])))

@@ -38,7 +38,7 @@ def test_an_error_comes_back() -> None:
 
 
 @pytest.fixture
-def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def pieces_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that counts the pieces that are read until a timeout, or as a negative number until the end.
 
     Its arguments: how many pieces of how many bytes come, and the seconds that each one takes on a simulated clock.
@@ -46,7 +46,7 @@ def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     clock = [0.0]
     monkeypatch.setattr(time_limits, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
-    def coming(*parts: tuple[int, int, float], used_for: float = 0.0) -> int:
+    def pieces_read(*parts: tuple[int, int, float], used_for: float = 0.0) -> int:
         pieces = iter([(size, seconds) for times, size, seconds in parts for _ in range(times)])
 
         def read() -> bytes:
@@ -63,20 +63,20 @@ def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             return came
         return -came
 
-    return coming
+    return pieces_read
 
 
-def test_a_stall_after_a_fast_start_is_noticed_as_soon_as_one_at_the_start(coming: Callable[..., int]) -> None:
+def test_a_stall_after_a_fast_start_is_noticed_as_soon_as_one_at_the_start(pieces_read: Callable[..., int]) -> None:
     drops = (200, 1, 1.0)
-    assert coming(drops) == 60
-    assert coming((1000, 1 << 20, 0.01), drops) - 1000 in (60, 61)
+    assert pieces_read(drops) == 60
+    assert pieces_read((1000, 1 << 20, 0.01), drops) - 1000 in (60, 61)
 
 
-def test_what_comes_fast_enough_is_read_to_its_end(coming: Callable[..., int]) -> None:
-    assert coming((500, 1000, 1.0)) == -500
+def test_what_comes_fast_enough_is_read_to_its_end(pieces_read: Callable[..., int]) -> None:
+    assert pieces_read((500, 1000, 1.0)) == -500
     # The pauses here are shorter than the limit.
-    assert coming(*[(1, 100_000, 0.1), (1, 100, 50.0)] * 20) == -40
+    assert pieces_read(*[(1, 100_000, 0.1), (1, 100, 50.0)] * 20) == -40
 
 
-def test_who_takes_long_to_use_a_piece_does_not_make_it_come_late(coming: Callable[..., int]) -> None:
-    assert coming((5, 100, 0.1), used_for=1000.0) == -5
+def test_who_takes_long_to_use_a_piece_does_not_make_it_come_late(pieces_read: Callable[..., int]) -> None:
+    assert pieces_read((5, 100, 0.1), used_for=1000.0) == -5

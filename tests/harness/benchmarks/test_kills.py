@@ -12,8 +12,8 @@ from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill
     ("figures", "good"),
     [
         (Figures(), True),
-        (Figures(ready=[GOAL_SECONDS]), True),
-        (Figures(ready=[1.0, GOAL_SECONDS + 0.1]), False),
+        (Figures(restart_seconds=[GOAL_SECONDS]), True),
+        (Figures(restart_seconds=[1.0, GOAL_SECONDS + 0.1]), False),
         (Figures(wrong=["a record is damaged"]), False),
     ],
 )
@@ -25,10 +25,10 @@ def test_processes_and_containers_are_held_to_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def kill_often(_plan: Sequence[Kill], told: Figures, engine: object = None) -> None:
-        told.kills["random"] += 1
+    def kill_often(_plan: Sequence[Kill], counts: Figures, engine: object = None) -> None:
+        counts.kills["random"] += 1
         if (engine is not None) == contained:
-            told.wrong, told.ready = figures.wrong, figures.ready
+            counts.wrong, counts.restart_seconds = figures.wrong, figures.restart_seconds
 
     output = tmp_path_factory.mktemp("kills") / "figures"
     monkeypatch.setattr(kills, "kill_often", kill_often)

@@ -19,15 +19,15 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
 from harness.search.minimise import Minimum
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 CELL = "cpu-notes-dockerfile"
 CAUSE = ("HSA_XNACK", "PYTORCH_ROCM_ARCH")
 
 
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
+def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> ScriptedBench:
     """Return a bench on which cells with all variables of CAUSE mostly fail, and every other cell passes."""
     random = Random(3)
 
@@ -36,20 +36,20 @@ def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -
         return "failed" if both and random.random() < 0.8 else "completed"
 
     results = Results(tmp_path / "results")
-    bench = Scripted(results, ProcessExecutor(), host, ())
+    bench = ScriptedBench(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, outcome_of, []
     return bench
 
 
-def search(bench: Scripted, matrix: Matrix, cell: str = CELL, max_runs: int = 300) -> Minimum:
+def search(bench: ScriptedBench, matrix: Matrix, cell: str = CELL, max_runs: int = 300) -> Minimum:
     chosen = matrix.cells[cell]
     control = control_of(chosen, matrix)
-    display = Listening()
+    display = RecordingDisplay()
     return minimise_cell(bench, PlannedRun(chosen, 1), matrix.workloads["quick"], control, max_runs, display)
 
 
 @pytest.mark.slow
-def test_the_cause_is_found_and_every_run_is_recorded(bench: Scripted, matrix: Matrix) -> None:
+def test_the_cause_is_found_and_every_run_is_recorded(bench: ScriptedBench, matrix: Matrix) -> None:
     found = search(bench, matrix)
     assert found.conclusion == "found"
     assert found.variables == set(CAUSE)
@@ -61,7 +61,7 @@ def test_the_cause_is_found_and_every_run_is_recorded(bench: Scripted, matrix: M
 
 
 @pytest.mark.slow
-def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: Matrix) -> None:
+def test_the_plain_cell_is_the_control_where_it_can_be(bench: ScriptedBench, matrix: Matrix) -> None:
     bench.outcome_of = lambda cell: "failed" if "GPU_MAX_HW_QUEUES" in cell.preset.variables else "completed"
     assert search(bench, matrix, "cpu-notes-stable").variables == {"GPU_MAX_HW_QUEUES"}
     cells = {record.intent.cell for record in bench.results.records()}
@@ -70,7 +70,7 @@ def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: 
 
 
 @pytest.mark.slow
-def test_it_continues_where_it_was_interrupted(bench: Scripted, matrix: Matrix) -> None:
+def test_it_continues_where_it_was_interrupted(bench: ScriptedBench, matrix: Matrix) -> None:
     outcome_of, left = bench.outcome_of, 23
 
     def until_killed(cell: Cell) -> str:
@@ -94,7 +94,7 @@ def test_it_continues_where_it_was_interrupted(bench: Scripted, matrix: Matrix) 
 
 
 @pytest.mark.slow
-def test_more_runs_continue_with_those_that_were_made(bench: Scripted, matrix: Matrix) -> None:
+def test_more_runs_continue_with_those_that_were_made(bench: ScriptedBench, matrix: Matrix) -> None:
     few = search(bench, matrix, max_runs=30)
     assert (few.conclusion, few.runs) == ("not-enough-runs", 30)
     bench.made = []
@@ -103,7 +103,7 @@ def test_more_runs_continue_with_those_that_were_made(bench: Scripted, matrix: M
     assert len(bench.made) == many.runs - 30
 
 
-def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dual_host: HostFacts) -> None:
+def test_another_question_is_another_search(bench: ScriptedBench, matrix: Matrix, dual_host: HostFacts) -> None:
     search(bench, matrix, max_runs=10)
     bench.made = []
     bench.host = dual_host.model_copy(update={"fingerprint": "another"})
@@ -112,7 +112,7 @@ def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dua
 
 @pytest.mark.slow
 def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
-    bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
+    bench: ScriptedBench, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
     """The probe before the tenth run finds that the ninth run has left the GPU unhealthy."""
     chosen = matrix.cells[CELL]
@@ -126,7 +126,7 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
         return outcome_of(cell)
 
     bench.outcome_of = then_it_shows
-    display = Listening()
+    display = RecordingDisplay()
     place = PlannedRun(chosen, 1, (0,))
     found = minimise_cell(bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, display)
     assert any("it now counts as failed" in text for text in display.lines)
@@ -136,12 +136,12 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     assert not any("-again2" in run_id for run_id in bench.made)
 
 
-def test_a_preset_that_sets_nothing_is_refused(bench: Scripted, matrix: Matrix) -> None:
+def test_a_preset_that_sets_nothing_is_refused(bench: ScriptedBench, matrix: Matrix) -> None:
     with pytest.raises(UserError, match="nothing to leave out"):
         search(bench, matrix, "cpu-plain")
 
 
-def test_two_processes_do_not_search_at_once(bench: Scripted, matrix: Matrix) -> None:
+def test_two_processes_do_not_search_at_once(bench: ScriptedBench, matrix: Matrix) -> None:
     search(bench, matrix, max_runs=2)
     (lock,) = bench.results.folder.glob(".minimise-*.lock")
     with lock.open("w") as stream:
@@ -151,7 +151,7 @@ def test_two_processes_do_not_search_at_once(bench: Scripted, matrix: Matrix) ->
 
 
 @pytest.mark.slow
-def test_what_was_found_as_plain_values(bench: Scripted, matrix: Matrix) -> None:
+def test_what_was_found_as_plain_values(bench: ScriptedBench, matrix: Matrix) -> None:
     chosen = matrix.cells[CELL]
     found = describe_minimum(chosen, control_of(chosen, matrix), search(bench, matrix))
     assert found["of"] == variable_names(chosen.preset)

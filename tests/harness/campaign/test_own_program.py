@@ -10,7 +10,7 @@ from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 from harness.matrix.cells import Matrix
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 CELL = "rocm6.3-torch2.9.1-notes-stable"
 
@@ -65,24 +65,24 @@ def test_a_cell_that_is_excluded_or_has_no_image_is_refused(matrix: Matrix, root
 def test_a_devcontainer_is_written_and_never_over_another(tmp_path: Path, root: Path) -> None:
     file = tmp_path / "folder" / "devcontainer.json"
     words = ("--root", str(root), "devcontainer", CELL, "--output", str(file))
-    done = typed(*words)
+    done = run_matrix(*words)
     assert done.returncode == 0, done.stderr
     values = json.loads(file.read_text())
     assert values["image"] == f"vpoc:{CELL}"
     assert values["runArgs"][values["runArgs"].index("--cap-drop") + 1] == "ALL"
-    again = typed(*words)
+    again = run_matrix(*words)
     assert again.returncode == 2
     assert "is there already" in again.stderr
-    assert typed(*words, "--force").returncode == 0
+    assert run_matrix(*words, "--force").returncode == 0
 
 
 def test_the_command_prints_what_its_options_ask_for(root: Path) -> None:
-    told = typed("--root", str(root), "env", CELL, "--json")
+    told = run_matrix("--root", str(root), "env", CELL, "--json")
     values = json.loads(told.stdout)
     assert values["docker_run"].startswith("docker run --pull never")
-    dotenv = typed("--root", str(root), "env", CELL, "--dotenv").stdout.splitlines()
+    dotenv = run_matrix("--root", str(root), "env", CELL, "--dotenv").stdout.splitlines()
     assert dotenv == [f"{name}={value}" for name, value in sorted(values["variables"].items())]
-    assert f"`.venv/bin/matrix --root {root} build {CELL}` makes" in typed("--root", str(root), "env", CELL).stdout
-    assert typed("--root", str(root), "env", "nothing").returncode == 2
-    best = json.loads(typed("--root", str(root), "env", "best", "--json").stdout)["cell"]
+    assert f"`.venv/bin/matrix --root {root} build {CELL}` makes" in run_matrix("--root", str(root), "env", CELL).stdout
+    assert run_matrix("--root", str(root), "env", "nothing").returncode == 2
+    best = json.loads(run_matrix("--root", str(root), "env", "best", "--json").stdout)["cell"]
     assert best.endswith("-plain")

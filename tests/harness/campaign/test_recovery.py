@@ -33,8 +33,8 @@ from harness.host.facts import HostFacts
 from harness.host.processes import run_processes
 from harness.host.processes.processes import ProcessId, boot_id
 from harness.host.processes.run_processes import RUN_MARK, processes_of_run, run_mark
-from tests.harness.evidence.accounts import NONCE, Told, began, trained
-from tests.harness.gpu_tree import ADDRESSES, Tree
+from tests.harness.evidence.simulated_progress import NONCE, ProgressLines, write_start, write_training
+from tests.harness.gpu_tree import ADDRESSES, TwoGpuHost
 
 MakeIntent = Callable[..., Intent]
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -133,7 +133,7 @@ def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
     results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
     """One run reports honestly, one leaves out lines, one claims more time than this host is up, one has no lines."""
-    told = trained(began(Told()))
+    told = write_training(write_start(ProgressLines()))
     lines = {"honest": told.lines[:-4]}
     *lines["torn"], last = deepcopy(lines["honest"])
     lines["torn"].append({**last, "number": last["number"] + 9})
@@ -154,7 +154,7 @@ def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
 
 @pytest.mark.parametrize("boot", ["this one", "the boot before"])
 def test_a_reset_of_its_gpu_is_seen_though_its_harness_was_killed(
-    boot: str, results: Results, dual_host: HostFacts, make_intent: MakeIntent, tree: Tree
+    boot: str, results: Results, dual_host: HostFacts, make_intent: MakeIntent, tree: TwoGpuHost
 ) -> None:
     here = dual_host.model_copy(update={"boot_id": "this one"})
     then = here.model_copy(update={"boot_id": boot})
@@ -177,7 +177,11 @@ def test_a_reset_of_its_gpu_is_seen_though_its_harness_was_killed(
 
 
 def test_what_a_killed_harness_had_seen_itself_is_not_looked_for_again(
-    results: Results, dual_host: HostFacts, make_intent: MakeIntent, make_step: Callable[..., HealthStep], tree: Tree
+    results: Results,
+    dual_host: HostFacts,
+    make_intent: MakeIntent,
+    make_step: Callable[..., HealthStep],
+    tree: TwoGpuHost,
 ) -> None:
     for run_id in ("seen", "reset-before"):
         results.begin(make_intent(run_id, host=dual_host, device="cuda", gpus=(0,), started=time.time() - 60))

@@ -21,16 +21,16 @@ from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.search.conclusion import Conclusion
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 CELLS = ("rocm6.3-torch2.9.1-plain", "rocm6.2-torch2.5.1-plain")
 FOUND = Conclusion("reached", True, "cpu-plain is known-good.", False, {}, NamedCell("cpu-plain", "single"))
 
 
 @pytest.fixture
-def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
-    bench = Scripted(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (0, 1))
+def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record]) -> ScriptedBench:
+    bench = ScriptedBench(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (0, 1))
 
     def made(run_id: str, outcome: str, *more: Any, **changes: Any) -> Record:
         record = make_record(run_id, outcome, *more, device="cuda", **changes)
@@ -40,14 +40,14 @@ def bench(tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Recor
     return bench
 
 
-def run(bench: Scripted, matrix: Matrix, display: Listening | None = None) -> CampaignResult:
+def run(bench: ScriptedBench, matrix: Matrix, display: RecordingDisplay | None = None) -> CampaignResult:
     runs = tuple(PlannedRun(matrix.cells[cell], 1, (0,)) for cell in CELLS)
     plan = Plan(matrix.workloads["quick"], runs, (), 0.0, 0.0, None, "", 0.0, None)
-    return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), display or Listening())
+    return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), display or RecordingDisplay())
 
 
 @pytest.mark.parametrize("error", [UserError("the disk is full; free some"), ValueError("a mistake of ours")])
-def test_an_error_is_returned_with_what_was_done(error: Exception, bench: Scripted, matrix: Matrix) -> None:
+def test_an_error_is_returned_with_what_was_done(error: Exception, bench: ScriptedBench, matrix: Matrix) -> None:
     def second_fails(_: Cell) -> str:
         if bench.made:
             raise error
@@ -61,7 +61,7 @@ def test_an_error_is_returned_with_what_was_done(error: Exception, bench: Script
     assert (again.campaign, again.done, again.error) == (ended.campaign, 2, None)
 
 
-def test_an_error_before_any_run_is_raised(bench: Scripted, matrix: Matrix) -> None:
+def test_an_error_before_any_run_is_raised(bench: ScriptedBench, matrix: Matrix) -> None:
     def fails(_: Cell) -> str:
         raise UserError("the data cannot be trained on")
 
@@ -70,10 +70,10 @@ def test_an_error_before_any_run_is_raised(bench: Scripted, matrix: Matrix) -> N
         run(bench, matrix)
 
 
-def test_what_is_lost_with_the_engine_is_run_again(bench: Scripted, matrix: Matrix) -> None:
+def test_what_is_lost_with_the_engine_is_run_again(bench: ScriptedBench, matrix: Matrix) -> None:
     ends = iter(["interrupted", "completed", "interrupted", "interrupted", "failed"])
     bench.outcome_of = lambda _: next(ends)
-    display = Listening()
+    display = RecordingDisplay()
     ended = run(bench, matrix, display)
     assert (ended.error, ended.done) == (None, 2)
     assert [row.outcome for row in Index(bench.results).rows()] == [
@@ -86,7 +86,7 @@ def test_what_is_lost_with_the_engine_is_run_again(bench: Scripted, matrix: Matr
     assert sum("does not count, and the campaign continues" in line for line in display.lines) == 3
 
 
-def test_an_engine_that_keeps_losing_runs_ends_the_campaign(bench: Scripted, matrix: Matrix) -> None:
+def test_an_engine_that_keeps_losing_runs_ends_the_campaign(bench: ScriptedBench, matrix: Matrix) -> None:
     bench.outcome_of = lambda _: "interrupted"
     ended = run(bench, matrix)
     assert isinstance(ended.error, InterruptedRunError)

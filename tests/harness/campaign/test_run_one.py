@@ -16,7 +16,7 @@ from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from tests.harness.scripted_bench import Scripted
+from tests.harness.scripted_bench import ScriptedBench
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(
 
     def run(outcome: str, run_id: str | None = None, cell: str = "cpu-plain") -> Record:
         results = Results(tmp_path / "results")
-        bench = Scripted(results, ProcessExecutor(), host, ())
+        bench = ScriptedBench(results, ProcessExecutor(), host, ())
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: outcome, []
         monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
         return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, Display())
@@ -43,7 +43,7 @@ def test_a_run_that_comes_to_a_host_of_another_kind_is_not_begun_nor_one_again_t
     tmp_path: Path, host: HostFacts, make_record: Callable[..., Record], matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, results = matrix.cells["cpu-plain"], Results(tmp_path / "results")
-    bench = Scripted(results, ProcessExecutor(), host, ())
+    bench = ScriptedBench(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
     monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
     record = make_record("r1", "host-fault", "not-begun")

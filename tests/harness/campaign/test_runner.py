@@ -21,7 +21,7 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.requested_run import Run
-from tests.harness.pretending import Listening
+from tests.harness.pretending import RecordingDisplay
 
 CELL = "cpu-plain"
 
@@ -75,7 +75,7 @@ def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -
 
 @pytest.fixture
 def runner(bench: Events, matrix: Matrix) -> Runner:
-    return Runner(bench, matrix.workloads["quick"], Listening(), "c1", 3)
+    return Runner(bench, matrix.workloads["quick"], RecordingDisplay(), "c1", 3)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_what_is_ready_is_not_made_ready_again(bench: Events, runner: Runner, pe
 def test_a_record_is_in_the_index_and_shown(bench: Events, runner: Runner, pending: PendingRun) -> None:
     _, record = runner.run([pending])
     assert [row.run_id for row in Index(bench.results).rows()] == ["r1"]
-    assert cast("Listening", runner.display).records == [record]
+    assert cast("RecordingDisplay", runner.display).records == [record]
 
 
 def test_an_index_that_cannot_be_written_costs_no_run(
@@ -121,7 +121,7 @@ def test_an_index_that_cannot_be_written_costs_no_run(
 
     monkeypatch.setattr(Index, "add", full)
     _, record = runner.run([pending])
-    display = cast("Listening", runner.display)
+    display = cast("RecordingDisplay", runner.display)
     assert (display.problems, display.records) == (["the disk is full"], [record])
 
 
@@ -132,7 +132,7 @@ def test_a_run_that_the_engine_interrupted_ends_the_command_after_its_record(
     with pytest.raises(InterruptedRunError, match="the same command continues where it stopped") as raised:
         runner.run([pending])
     assert raised.value.record == bench.results.record("r1")
-    assert cast("Listening", runner.display).records == [raised.value.record]
+    assert cast("RecordingDisplay", runner.display).records == [raised.value.record]
 
 
 def test_so_many_runs_in_a_row_may_be_lost_with_the_engine(bench: Events, runner: Runner, pending: PendingRun) -> None:
@@ -148,7 +148,7 @@ def test_so_many_runs_in_a_row_may_be_lost_with_the_engine(bench: Events, runner
 
     lost = "interrupted"
     assert outcomes(lost, lost, "failed", lost, lost) == [lost, lost, "failed", lost, lost]
-    problems = cast("Listening", runner.display).problems
+    problems = cast("RecordingDisplay", runner.display).problems
     assert len(problems) == 4
     assert bench.events.count("lost containers") == 3
     assert "this does not count, and the campaign continues" in problems[0]

@@ -19,7 +19,7 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.registry.tags.known_good import why_not_usable
 from harness.registry.tags.promotions import KnownGood
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 RUN = "20260101T000000Z-aaaaaa-cpu-plain"
 
@@ -37,7 +37,7 @@ def results(tmp_path: Path, make_record: Callable[..., Record]) -> Results:
 
 
 def told(results: Results, *words: str) -> Any:
-    done = typed("--results", str(results.folder), *words, "--json")
+    done = run_matrix("--results", str(results.folder), *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -57,7 +57,7 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     assert told(results, "strike", RUN, "--reason", "a power  cut")["reason"] == "a power cut"
     assert (verdict(results)["passes"], verdict(results)["runs"]) == (1, 1)
     assert verdict(results)["struck"] == {RUN: "a power cut"}
-    shown = typed("--results", str(results.folder), "status")
+    shown = run_matrix("--results", str(results.folder), "status")
     assert f"{RUN} was struck out by hand: a power cut" in shown.stderr
     (run, _) = told(results, "status", "cpu-plain")["runs"]
     assert (run["counts_as"], run["why_counted_so"]) == ("not-counted", "struck out by hand: a power cut")
@@ -83,7 +83,7 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     ],
 )
 def test_what_cannot_be_struck_out_is_refused(words: tuple[str, ...], said: str, results: Results) -> None:
-    done = typed("--results", str(results.folder), *words)
+    done = run_matrix("--results", str(results.folder), *words)
     assert done.returncode == 2
     assert said in done.stderr
     assert strikes_of(results.folder_of("r2")) == []
@@ -112,7 +112,9 @@ def test_a_changed_host_is_another_kind_from_then_on(results: Results) -> None:
     assert once.fingerprint != before.fingerprint
     assert (once.changes, once.former_fingerprints) == (("new PSU",), (before.fingerprint,))
     file = changes_file(results, before.machine)
-    assert typed("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].endswith(str(file))
+    assert (
+        run_matrix("--results", str(results.folder), "host-changed", "fan").stdout.splitlines()[1].endswith(str(file))
+    )
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
     assert host_of(results, REAL_ROOT) == once
     # The same change, noted again, makes another kind of host.

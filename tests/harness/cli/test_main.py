@@ -22,11 +22,11 @@ from harness.host.processes.processes import ProcessId
 from harness.host.processes.run_processes import RUN_MARK
 from harness.matrix.cells import Matrix
 from harness.screen.terminal import SafeConsole
-from tests.harness.typed import Done, typed
+from tests.harness.run_matrix import CompletedCommand, run_matrix
 
 
-def matrix_command(*words: str, expected: int = 0) -> Done:
-    done = typed(*words)
+def matrix_command(*words: str, expected: int = 0) -> CompletedCommand:
+    done = run_matrix(*words)
     assert done.returncode == expected, done.stdout + done.stderr
     return done
 
@@ -107,13 +107,13 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
-    words, told = WRONG[name]
+    words, message = WRONG[name]
     (tmp_path / "results").mkdir()
     results = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = matrix_command(*results, *words, expected=2)
     last = [line for line in done.stderr.splitlines() if line.startswith("matrix: ")]
     assert len(last) == 1
-    assert told in last[0]
+    assert message in last[0]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "results" / "runs").exists()
 
@@ -121,13 +121,13 @@ def test_a_mistake_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
 def test_who_watches_sees_at_once_that_a_command_is_at_work(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = "Reading the matrix file and this host ...\n"
-    assert not matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
+    line = "Reading the matrix file and this host ...\n"
+    assert not matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(line)
     monkeypatch.setattr(commands, "err", SafeConsole(stderr=True, force_terminal=True))
-    assert matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(said)
-    assert said not in matrix_command("plan", "--help").stderr
+    assert matrix_command("plan", "cpu-plian", expected=2).stderr.startswith(line)
+    assert line not in matrix_command("plan", "--help").stderr
     assert ShellComplete(cli, {}, "matrix", "_X").get_completions(["plan"], "cpu-pl")
-    assert said not in capfd.readouterr().err
+    assert line not in capfd.readouterr().err
 
 
 @pytest.mark.slow
@@ -190,8 +190,8 @@ def test_a_full_disk_is_named_with_what_to_do(words: list[str], where: str, monk
 
     monkeypatch.setattr("pathlib.Path.mkdir", full)
     monkeypatch.setattr("harness.cli.status.Index", full)
-    told = matrix_command(*words, expected=2).stderr
-    assert re.search(rf"{where}: (cannot be written: )?No space left on device; free space or choose an", told), told
+    error = matrix_command(*words, expected=2).stderr
+    assert re.search(rf"{where}: (cannot be written: )?No space left on device; free space or choose an", error), error
 
 
 def test_the_plan_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,8 @@ def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Pa
     damaged = tmp_path / "runs" / "r1" / "record.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{}", encoding="utf-8")
-    told = matrix_command("--results", str(tmp_path), "status").stderr
-    assert told == f"matrix: 1 record cannot be read; `.venv/bin/matrix --results {tmp_path} index` says why\n"
+    error = matrix_command("--results", str(tmp_path), "status").stderr
+    assert error == f"matrix: 1 record cannot be read; `.venv/bin/matrix --results {tmp_path} index` says why\n"
 
 
 def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_faults(
@@ -235,11 +235,11 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     results.begin(injected.intent)
     results.finish(injected)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(tmp_path / "runs/lost")}):
-        told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
-    assert [line.split()[1] for line in told] == ["lost", "on", "1"]
-    assert "its harness is gone, though its processes run on; the next" in told[0]
-    assert f"continues, in process {me.pid}" in told[1]
-    assert "1 run with an injected fault, not counted" in told[2]
+        lines = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
+    assert [line.split()[1] for line in lines] == ["lost", "on", "1"]
+    assert "its harness is gone, though its processes run on; the next" in lines[0]
+    assert f"continues, in process {me.pid}" in lines[1]
+    assert "1 run with an injected fault, not counted" in lines[2]
 
 
 @pytest.mark.parametrize(
@@ -307,9 +307,9 @@ def test_an_error_is_an_object_where_json_is_asked_for(
     words: tuple[str, ...], code: str, begins: str, remedy: str
 ) -> None:
     done = matrix_command(*words, "--json", expected=2)
-    told = json.loads(done.stdout)
-    assert (told["schema"], told["error"]["code"]) == (2, code)
-    assert told["error"]["message"].startswith(begins)
-    assert remedy in (told["error"]["remedy"] or "")
+    printed = json.loads(done.stdout)
+    assert (printed["schema"], printed["error"]["code"]) == (2, code)
+    assert printed["error"]["message"].startswith(begins)
+    assert remedy in (printed["error"]["remedy"] or "")
     # Users still read one line.
     assert done.stderr.startswith("matrix: ")

@@ -76,7 +76,7 @@ def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "status", "said"),
+    ("changes", "status", "sentence"),
     [
         ({"effect": "helps"}, 0, "makes runs pass"),
         ({"rest_too": True}, 0, "The other variables do the same without these"),
@@ -92,18 +92,18 @@ def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None
     ],
 )
 def test_every_answer_has_its_words_and_its_exit_status(
-    changes: dict[str, Any], status: int, said: str, invoke_minimise: Callable[..., Result]
+    changes: dict[str, Any], status: int, sentence: str, invoke_minimise: Callable[..., Result]
 ) -> None:
     done = invoke_minimise(replace(FOUND, **changes))
     assert done.exit_code == status
-    assert said in done.stdout
+    assert sentence in done.stdout
 
 
 def test_json_holds_it_all(invoke_minimise: Callable[..., Result]) -> None:
-    told = json.loads(invoke_minimise(FOUND, "--json").stdout)
-    assert told["cell_of_variables"] == "cpu-notes-stable~GPU_MAX_HW_QUEUES"
-    assert told["without"] == {"GPU_MAX_HW_QUEUES": {"passes": 5, "runs": 5}}
-    assert (told["control"], told["conclusion"], told["runs"]) == ("cpu-plain", "found", 40)
+    printed = json.loads(invoke_minimise(FOUND, "--json").stdout)
+    assert printed["cell_of_variables"] == "cpu-notes-stable~GPU_MAX_HW_QUEUES"
+    assert printed["without"] == {"GPU_MAX_HW_QUEUES": {"passes": 5, "runs": 5}}
+    assert (printed["control"], printed["conclusion"], printed["runs"]) == ("cpu-plain", "found", 40)
 
 
 def test_ctrl_c_says_how_to_continue(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ def test_cells_are_compared_from_their_records(compare: Callable[..., Result], m
     compare("cpu-plain", "cpu-no-p2p", "cpu-no-sdma")
     assert max(map(len, shown.getvalue().splitlines())) <= 40
     assert shown.getvalue().split() == done.stdout.split()
-    told = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)["comparisons"]
-    assert [(one["other"], one["differ"], one["two"]) for one in told] == [
+    comparisons = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)["comparisons"]
+    assert [(one["other"], one["differ"], one["two"]) for one in comparisons] == [
         ("cpu-no-p2p", True, {"passes": 2, "runs": 12})
     ]
 
@@ -173,11 +173,11 @@ def test_a_cell_is_compared_with_itself_across_kernels(
         record = make_record(f"r{number}", outcome, host=kernel, started=1e9 + number)
         settings.results.begin(record.intent)
         settings.results.finish(record)
-    (said,) = compare("--across", "kernel").stdout.splitlines()
-    assert said.startswith("cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (")
-    told = json.loads(compare("--across", "kernel", "cpu-plain", "--json").stdout)
-    assert (told["schema"], told["across"]) == (2, "kernel")
-    (one,) = told["comparisons"]
+    (line,) = compare("--across", "kernel").stdout.splitlines()
+    assert line.startswith("cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (")
+    printed = json.loads(compare("--across", "kernel", "cpu-plain", "--json").stdout)
+    assert (printed["schema"], printed["across"]) == (2, "kernel")
+    (one,) = printed["comparisons"]
     assert (one["before"]["value"], one["newest"]["passes"], one["differ"]) == ("6.12", 3, True)
     with pytest.raises(UserError, match="no runs with another parameter that can be compared"):
         compare("--across", "parameters")
@@ -214,16 +214,16 @@ def test_without_runs_it_says_how_to_make_some(compare: Callable[..., Result]) -
 def test_runs_are_added_to_the_workload_that_is_then_compared(
     compare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
+    added: list[Any] = []
 
     def add_runs(*words: object) -> str:
-        asked.append(words[3])
+        added.append(words[3])
         return "b" * 64
 
     monkeypatch.setattr(minimise, "open_bench_for", lambda *_, **__: ("bench", "placed"))
     monkeypatch.setattr(minimise, "add_runs", add_runs)
     assert "12 of 12" in compare("cpu-plain", "cpu-no-p2p", "--runs", "12").stdout
-    assert asked == [12]
+    assert added == [12]
     monkeypatch.setattr(minimise, "add_runs", lambda *_: "another workload")
     with pytest.raises(UserError, match="no runs of cpu-plain"):
         compare("cpu-plain", "cpu-no-p2p", "--runs", "12")

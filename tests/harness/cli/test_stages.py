@@ -27,14 +27,14 @@ from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
-from tests.harness.gpu_tree import Tree
+from tests.harness.gpu_tree import TwoGpuHost
 
 FIRST = "rocm6.3-torch2.9.1-plain"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    Tree(tmp_path / "root")
+    TwoGpuHost(tmp_path / "root")
     return tmp_path / "root"
 
 
@@ -59,11 +59,11 @@ def typed_status(root: Path) -> str:
 
 
 def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
-    told = json.loads(plan(root, "--json").stdout)
-    assert told["stages"]["budget_seconds"] == 36000
-    assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
-    assert "found 2 AMD GPUs" in told["host"]
-    assert told["stages"]["stacks"][0]["stack"] == "rocm10.0.0-torch2.13.0"
+    printed = json.loads(plan(root, "--json").stdout)
+    assert printed["stages"]["budget_seconds"] == 36000
+    assert (printed["stages"]["gpus"], printed["stages"]["screened"]) == (1, [0])
+    assert "found 2 AMD GPUs" in printed["host"]
+    assert printed["stages"]["stacks"][0]["stack"] == "rocm10.0.0-torch2.13.0"
     shorter = json.loads(plan(root, "--json", "--budget", "2h", "--use-screen-gpu").stdout)
     assert (shorter["stages"]["reachable"], shorter["stages"]["gpus"]) == ("candidate", 2)
 
@@ -78,9 +78,9 @@ def test_the_lookback_that_is_given_is_that_of_every_run(root: Path, words: list
 
 def test_a_lookback_that_leaves_nothing_to_train_on_is_refused(root: Path) -> None:
     for words in ([], [FIRST]):
-        told = plan(root, "--lookback", "99", *words).exception
-        assert isinstance(told, UserError)
-        assert "--lookback 99: workload quick has 100 synthetic sessions" in str(told)
+        error = plan(root, "--lookback", "99", *words).exception
+        assert isinstance(error, UserError)
+        assert "--lookback 99: workload quick has 100 synthetic sessions" in str(error)
     assert plan(root, "--lookback", "5").exit_code == 2
 
 
@@ -142,9 +142,9 @@ def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_
 
 
 def test_a_stage_is_run_alone(root: Path) -> None:
-    told = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus").stdout)
-    assert (told["workload"]["name"], told["workload"]["strategy"]) == ("standard", "ddp")
-    assert [run["gpus"] for run in told["runs"]] == [[0, 1]]
+    printed = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus").stdout)
+    assert (printed["workload"]["name"], printed["workload"]["strategy"]) == ("standard", "ddp")
+    assert [run["gpus"] for run in printed["runs"]] == [[0, 1]]
 
 
 @pytest.mark.parametrize("name", ["plan", "run", "train"])
@@ -158,17 +158,17 @@ def test_a_command_without_its_two_dashes_is_shown_with_them(root: Path, name: s
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--stage", "doctor"], " doctor`"),
         (["--stage", "smok"], "did you mean smoke?"),
         (["--stage", "smoke", "--workload", "soak"], "leave --workload out"),
     ],
 )
-def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], said: str) -> None:
+def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], message: str) -> None:
     done = plan(root, *words)
     assert isinstance(done.exception, UserError)
-    assert said in str(done.exception)
+    assert message in str(done.exception)
 
 
 def test_a_stage_runs_the_copy_of_a_program_of_the_users_own(
@@ -190,10 +190,10 @@ def test_a_stage_runs_the_copy_of_a_program_of_the_users_own(
 def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) -> None:
     for name in ("sys", "proc", "dev"):
         (tmp_path / "bare" / name).mkdir(parents=True)
-    told = json.loads(plan(tmp_path / "bare", "--json", "--budget", "10h").stdout)
-    assert "stages" not in told
-    assert told["goal"] is None
-    assert [run["cell"].removeprefix("cpu-") for run in told["runs"]] == [
+    printed = json.loads(plan(tmp_path / "bare", "--json", "--budget", "10h").stdout)
+    assert "stages" not in printed
+    assert printed["goal"] is None
+    assert [run["cell"].removeprefix("cpu-") for run in printed["runs"]] == [
         "plain",
         "no-hipblaslt",
         "no-sdma",
@@ -220,9 +220,9 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     assert following.endswith("run --executor process --yes --budget 2h") == continues
     report = json.loads((root.parent / "results" / "report.json").read_bytes())
     assert report["answer"]["sentence"] == "It is so."
-    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
-    assert told["conclusion"]["sentence"] == told["answer"]["sentence"] == "It is so."
-    assert told["conclusion"]["continues"] is continues
+    printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert printed["conclusion"]["sentence"] == printed["answer"]["sentence"] == "It is so."
+    assert printed["conclusion"]["continues"] is continues
 
 
 @pytest.mark.slow
@@ -239,9 +239,9 @@ def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monke
     assert following.endswith("run --executor process --yes --budget 2h")
     report = json.loads((root.parent / "results" / "report.json").read_bytes())
     assert report["answer"]["next"]["command"] == following.removeprefix("Next: ")
-    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
-    assert told["answer"]["sentence"] == lines[0]
-    assert told["error"] == {
+    printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert printed["answer"]["sentence"] == lines[0]
+    assert printed["error"] == {
         "code": "no-engine",
         "message": "the Docker engine does not answer any more",
         "remedy": "the same command continues",
@@ -266,8 +266,8 @@ def test_an_answer_that_cannot_be_written_is_printed_and_the_error_comes_last(
     assert done.exception is (error or unwritten)
     assert done.stdout.splitlines()[0] == "It is so."
     assert "report in" not in done.stdout
-    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
-    assert (told["answer"]["sentence"], told["error"]["message"]) == ("It is so.", str(error or unwritten))
+    printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert (printed["answer"]["sentence"], printed["error"]["message"]) == ("It is so.", str(error or unwritten))
 
 
 @pytest.mark.parametrize("done", [0, 1])
@@ -276,10 +276,10 @@ def test_a_campaign_of_which_no_run_is_done_repeats_no_older_answer(
 ) -> None:
     ended = CampaignResult("c", done, 3, False, False, None)
     monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
-    told = typed(root, "run", FIRST, "--repeats", "3", "--yes")
-    shown = told.stdout
+    command = typed(root, "run", FIRST, "--repeats", "3", "--yes")
+    shown = command.stdout
     # Writing the report is announced, because it takes a while.
-    assert "writing the report" in told.stderr.splitlines()
+    assert "writing the report" in command.stderr.splitlines()
     assert ("No run on this kind of host counts yet." in shown) == bool(done)
     assert ("\nReport in " in shown) == (not done)
     (following,) = [line for line in shown.splitlines() if line.startswith("Next: ")]
@@ -314,11 +314,11 @@ def test_what_a_campaign_suggested_is_of_the_past_once_another_began(
     def breaks(*_: object) -> CampaignResult:
         raise NoEngineError("the Docker engine does not answer")
 
-    for made, said in ((lacks_base, True), (breaks, False)):
-        monkeypatch.setattr(run, "run_campaign", made)
+    for campaign, suggested in ((lacks_base, True), (breaks, False)):
+        monkeypatch.setattr(run, "run_campaign", campaign)
         typed(root, "run", FIRST, "--yes")
         words = ["--results", str(root.parent / "results"), "--root", str(root), "status"]
-        assert ("base image x cannot be pulled" in CliRunner().invoke(cli, words).stdout) == said
+        assert ("base image x cannot be pulled" in CliRunner().invoke(cli, words).stdout) == suggested
 
 
 def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n1,2\n", "not a merged CSV: its first line has 2 of at least 7 columns"),
         (
@@ -352,13 +352,15 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
         ("\x1f\x8b\x08\0\0", "is compressed by gzip; `zcat DATA > DATA.csv` unpacks it"),
     ],
 )
-def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(root: Path, text: str, said: str) -> None:
+def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(
+    root: Path, text: str, message: str
+) -> None:
     data = root.parent / "bars.csv"
     data.write_bytes(text.encode("latin-1"))
     for words in (["plan"], ["run", "--yes"], ["train", "--output", str(root.parent / "out")]):
         done = typed(root, *words, "--data", str(data))
         assert isinstance(done.exception, UserError), done.output
-        assert f"--data {data}: {said.replace('DATA', str(data))}" in str(done.exception)
+        assert f"--data {data}: {message.replace('DATA', str(data))}" in str(done.exception)
     data.write_text(STAND_IN_BARS)
     assert plan(root, "--data", str(data)).exit_code == 0
 
@@ -372,15 +374,15 @@ def test_data_in_other_forms_are_the_apps_to_judge(root: Path, head: str) -> Non
 
 def test_before_a_search_it_is_said_what_the_budget_can_reach(root: Path) -> None:
     done = plan(root, FIRST, "--until", "known-good", "--budget", "8h")
-    said = " ".join(done.stdout.split())
-    assert " runs (assumed: 3 min each), about 11.3 h; 8.0 h can reach `good` at best" in said
-    assert "Plan: 1 cell, until one is known-good, within 8.0 h: runs of" in said
-    assert said.index("goal:") < said.index("cells:")
+    printed = " ".join(done.stdout.split())
+    assert " runs (assumed: 3 min each), about 11.3 h; 8.0 h can reach `good` at best" in printed
+    assert "Plan: 1 cell, until one is known-good, within 8.0 h: runs of" in printed
+    assert printed.index("goal:") < printed.index("cells:")
 
 
 def test_a_goal_with_a_stage_keeps_the_stages_workload(root: Path) -> None:
-    told = json.loads(plan(root, "--json", FIRST, "--stage", "smoke", "--until", "known-good").stdout)
-    assert told["workload"]["name"] == "quick"
+    printed = json.loads(plan(root, "--json", FIRST, "--stage", "smoke", "--until", "known-good").stdout)
+    assert printed["workload"]["name"] == "quick"
 
 
 def test_what_runs_on_in_the_background_is_reported_as_json_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,8 +393,8 @@ def test_what_runs_on_in_the_background_is_reported_as_json_too(root: Path, monk
         return Detached("process 1", "kill -INT 1")
 
     monkeypatch.setattr(in_background, "detach", detach)
-    told = json.loads(typed(root, "run", "--detach", "--budget", "2h", "--json").stdout)
-    assert told["stop"] == "kill -INT 1"
+    printed = json.loads(typed(root, "run", "--detach", "--budget", "2h", "--json").stdout)
+    assert printed["stop"] == "kill -INT 1"
     (command,) = started
     assert command[-6:] == ("--executor", "process", "--budget", "2h", "--json", "--yes")
 
@@ -405,8 +407,8 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     concluded = Conclusion("reached", True, "It is so.", False, {})
     planned = []
     for words in ([], ["--use-screen-gpu"], [], ["--no-use-screen-gpu"]):
-        told = json.loads(plan(root, "--json", *words).stdout)["stages"]
-        planned.append((told["gpus"], told["screened"]))
+        printed = json.loads(plan(root, "--json", *words).stdout)["stages"]
+        planned.append((printed["gpus"], printed["screened"]))
     # A plan says what a run with the same options would do, and remembers none of them.
     assert planned == [(1, [0]), (2, []), (1, [0]), (1, [0])]
 
@@ -423,8 +425,8 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     typed(root, "run", "--yes")
     typed(root, "run", "--yes", "--no-use-screen-gpu")
     assert used == [(1,), (1, 0), (1, 0), (1,)]
-    told = json.loads(plan(root, "--json").stdout)
-    assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+    printed = json.loads(plan(root, "--json").stdout)
+    assert (printed["stages"]["gpus"], printed["stages"]["screened"]) == (1, [0])
 
 
 @pytest.mark.slow
@@ -435,21 +437,21 @@ def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
     for runs, waits in ((0, True), (2, False)):
         ended = CampaignResult("c", runs, None, False, False, concluded)
         monkeypatch.setattr(run, "run_campaign", lambda *_, ended=ended: ended)
-        said = typed(root, "run", "--yes").stdout
-        assert ("continues this campaign, once a stack can be made" in " ".join(said.split())) == waits
+        printed = typed(root, "run", "--yes").stdout
+        assert ("continues this campaign, once a stack can be made" in " ".join(printed.split())) == waits
         # `matrix status` repeats the advice, but prints nothing above it to which it could refer.
         assert "above" not in typed_status(root)
 
 
 @pytest.mark.parametrize("answer", [True, False])
 def test_it_is_asked_once(root: Path, *, answer: bool) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     def ask(text: str) -> bool:
-        asked.append(text)
+        questions.append(text)
         return answer
 
     host, results = read_host(root), Results(root.parent / "results")
     assert [may_use(host, results, None, ask) for _ in range(2)] == [answer, answer]
-    assert len(asked) == 1
-    assert "a screen is connected to GPU 0 (DP-1)" in asked[0]
+    assert len(questions) == 1
+    assert "a screen is connected to GPU 0 (DP-1)" in questions[0]

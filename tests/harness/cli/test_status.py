@@ -53,10 +53,10 @@ def status(results: Results, *words: str) -> str:
     return done.stdout
 
 
-def told(results: Results, *words: str) -> dict[str, Any]:
+def tags_of(results: Results, *words: str) -> dict[str, Any]:
     """Return the tag of each verdict, by executor, or that of each run, by run id."""
-    told = json.loads(status(results, *words, "--json"))
-    listed = told["runs"] if "runs" in told else told["verdicts"]
+    printed = json.loads(status(results, *words, "--json"))
+    listed = printed["runs"] if "runs" in printed else printed["verdicts"]
     return {one.get("run_id") or one["executor"]: one["tag"] for one in listed}
 
 
@@ -70,9 +70,9 @@ def test_a_campaign_in_its_first_seconds_is_no_reason_to_begin_one(tmp_path: Pat
 
 def test_a_campaign_that_was_killed_is_continued_and_nothing_else_offered(results: Results) -> None:
     with noted_under_way(results, machine_of(Path("/")), "matrix run cpu-plain --repeats 3") as note:
-        told = json.loads(note.file.read_text(encoding="utf-8"))
-    told["process"]["boot"] = "an earlier one"
-    note.file.write_text(json.dumps(told), encoding="utf-8")
+        content = json.loads(note.file.read_text(encoding="utf-8"))
+    content["process"]["boot"] = "an earlier one"
+    note.file.write_text(json.dumps(content), encoding="utf-8")
     assert re.findall("^(?:Next|Or .*): (.*)", status(results), re.MULTILINE) == ["matrix run cpu-plain --repeats 3"]
 
 
@@ -88,17 +88,17 @@ def test_variants_are_shown_when_asked_for(results: Results) -> None:
 
 
 def test_the_verdict_that_holds_a_tag_is_marked(tagged: Results, make_evidence: Callable[..., KnownGood]) -> None:
-    assert told(tagged) == {"process": None, "docker": "known-good-cpu"}
+    assert tags_of(tagged) == {"process": None, "docker": "known-good-cpu"}
     marked = [line for line in status(tagged).splitlines() if " tagged" in line]
     assert [line.split()[0] for line in marked] == ["cpu-plain"]
     assert "cpu, docker" in marked[0]
     promoted(tagged, make_evidence(), "demoted")
-    assert told(tagged) == {"process": None, "docker": None}
+    assert tags_of(tagged) == {"process": None, "docker": None}
     assert "tagged" not in status(tagged)
 
 
 def test_the_runs_that_a_tag_rests_on_are_reported(tagged: Results) -> None:
-    assert told(tagged, "cpu-plain") == {"r0": None, "r2": "known-good-cpu"}
+    assert tags_of(tagged, "cpu-plain") == {"r0": None, "r2": "known-good-cpu"}
     told_last = status(tagged, "cpu-plain").splitlines()[-1]
     assert re.sub(r" --results \S+", "", told_last) == (
         "known-good-cpu rests on 1 of these runs; `.venv/bin/matrix tags` says where it may be used"
@@ -115,7 +115,7 @@ def test_a_tag_of_other_work_marks_nothing(
 ) -> None:
     keep(results, make_record(run_id="r2", executor="docker"))
     promoted(results, make_evidence(**changes))
-    assert set(told(results).values()) == {None}
+    assert set(tags_of(results).values()) == {None}
 
 
 def test_a_history_of_tags_that_is_damaged_costs_no_verdict(tagged: Results) -> None:
@@ -137,19 +137,19 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     keep(results, make_record("hung", "hung", "hang-copy", cell="rocm6.3-torch2.9.1-plain", device="cuda", gpus=(0,)))
     write_isolation(results, make_isolation())
     words = ["--results", str(results.folder), "status"]
-    said = CliRunner().invoke(cli, words).output
-    assert "cpu-plain: the controls say GPU 1 (cpu-plain on GPU 1 1 of 9, cpu-plain on GPU 0 9 of 9 passed)." in said
-    assert "1 run of it failed in a way that a GPU or the host can cause" in said
-    assert f"`.venv/bin/matrix --results {results.folder} isolate rocm6.3-torch2.9.1-plain`" in said
+    printed = CliRunner().invoke(cli, words).output
+    assert "cpu-plain: the controls say GPU 1 (cpu-plain on GPU 1 1 of 9, cpu-plain on GPU 0 9 of 9 passed)." in printed
+    assert "1 run of it failed in a way that a GPU or the host can cause" in printed
+    assert f"`.venv/bin/matrix --results {results.folder} isolate rocm6.3-torch2.9.1-plain`" in printed
     write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))
     assert "`matrix isolate" not in CliRunner().invoke(cli, words).output
     # Others who share the folder may write any answer.
     write_isolation(results, make_isolation(id="c", cell="of-others", counts=[], possible=["x"], not_varied=["x"]))
     told = make_isolation(id="d").model_copy(update={"cell": "e", "stack": "cpu. Now run `rm -rf ~`", "cause": "stack"})
     write_isolation(results, told)
-    said = CliRunner().invoke(cli, words).output
-    assert "of-others: the controls say the CPU" in said
-    assert "Now run" not in said
+    printed = CliRunner().invoke(cli, words).output
+    assert "of-others: the controls say the CPU" in printed
+    assert "Now run" not in printed
 
 
 def test_what_a_host_showed_before_it_changed_is_stale_at_once(
@@ -160,8 +160,8 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     keep(results, make_record(host=read_host(simulated.root), device="cuda", gpus=(0,)))
     monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})
     words = ["--results", str(results.folder), "--root", str(simulated.root), "status"]
-    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
-    assert [(one["stale"], one["changed"]) for one in told] == [(False, [])]
+    verdicts = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
+    assert [(one["stale"], one["changed"]) for one in verdicts] == [(False, [])]
     simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt pcie_aspm=off")
     simulated.write(simulated.gpus[1] / "vbios_version", "113-NEW")
     (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
@@ -186,8 +186,8 @@ def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[...,
             on = Scheduled(scheduler="slurm", job=str(number), node=node)
             keep(results, make_record(f"{node}-{number}", outcome, scheduled=on))
     words = ["--results", str(results.folder), "status"]
-    said = "n2 does it: 4 of its 4 runs failed, and 0 of 12 on the others of its kind"
-    assert said in CliRunner().invoke(cli, words).output
+    sentence = "n2 does it: 4 of its 4 runs failed, and 0 of 12 on the others of its kind"
+    assert sentence in CliRunner().invoke(cli, words).output
     table = status(results, "--nodes")
     assert "12 of 12" in table
     assert "fails more often than the others" in table

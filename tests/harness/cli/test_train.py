@@ -35,7 +35,7 @@ def typed(place: Path, *words: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--inject-fault", "segw@3"], "unknown kind of fault 'segw'; did you mean segv?"),
         (["--inject-fault", "segv"], "say in which step, and perhaps on which rank: segv@20 or segv@20/1"),
@@ -63,11 +63,11 @@ def typed(place: Path, *words: str) -> Result:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_anything_is_begun(words: list[str], told: str, tmp_path: Path) -> None:
-    said = typed(tmp_path, *words)
-    assert isinstance(said.exception, UserError), said.output
-    assert told in str(said.exception)
-    assert len(str(said.exception).splitlines()) == 1
+def test_what_cannot_be_is_refused_before_anything_is_begun(words: list[str], message: str, tmp_path: Path) -> None:
+    done = typed(tmp_path, *words)
+    assert isinstance(done.exception, UserError), done.output
+    assert message in str(done.exception)
+    assert len(str(done.exception).splitlines()) == 1
     assert not (tmp_path / "results" / "runs").exists()
 
 
@@ -80,11 +80,11 @@ def test_an_interrupted_training_names_the_command_that_continues_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PreparedTraining, "run", interrupted)
-    said = typed(tmp_path, "--cell", "cpu-plain", "--yes")
-    assert said.exit_code == INTERRUPTED
+    done = typed(tmp_path, "--cell", "cpu-plain", "--yes")
+    assert done.exit_code == INTERRUPTED
     out = tmp_path / "out"
     command = f"train --data {tmp_path / 'merged.csv'} --output {out} --executor process --cell cpu-plain --yes`"
-    (line,) = (line for line in said.stderr.splitlines() if line.startswith("Interrupted"))
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("Interrupted"))
     assert line.startswith("Interrupted; this continues where it stopped: `")
     assert line.endswith(command)
     # `matrix status` names the command, too, so that nobody has to remember the output folder.
@@ -92,8 +92,8 @@ def test_an_interrupted_training_names_the_command_that_continues_it(
     (line,) = (line for line in status.stderr.splitlines() if "has no model yet" in line)
     assert line.startswith(f"matrix: {out}: ")
     assert line.endswith(command)
-    told = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status", "--json"])
-    assert [one["output"] for one in json.loads(told.stdout)["unfinished_trainings"]] == [str(out)]
+    listed = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status", "--json"])
+    assert [one["output"] for one in json.loads(listed.stdout)["unfinished_trainings"]] == [str(out)]
 
 
 def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,11 +102,11 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     (tmp_path / "out").mkdir()
     for name in ("merged.pt", "merged.previous.pt"):
         (tmp_path / "out" / name).write_text(name, encoding="utf-8")
-    said = " ".join(typed(tmp_path, "--yes").stderr.split())
-    assert "no cell is shown to train here yet, and `.venv/bin/matrix" in said
-    assert "Length: 3 epochs at most; how long one takes is not known yet: the first one shows it" in said
-    assert "merged.pt exists: it is trained again, and kept as merged.previous-2.pt once another model" in said
-    assert said.count("--resume goes into ARGS=") == 1
+    printed = " ".join(typed(tmp_path, "--yes").stderr.split())
+    assert "no cell is shown to train here yet, and `.venv/bin/matrix" in printed
+    assert "Length: 3 epochs at most; how long one takes is not known yet: the first one shows it" in printed
+    assert "merged.pt exists: it is trained again, and kept as merged.previous-2.pt once another model" in printed
+    assert printed.count("--resume goes into ARGS=") == 1
     page = tmp_path / "results" / "report.html"
     assert page.is_file()
     # The training keeps its result, even if its report cannot be written.
@@ -125,10 +125,10 @@ def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
     # The environment in which runs are verified has to be made, too.
     monkeypatch.setattr("harness.environments.environment.ENVIRONMENTS", tmp_path / "environments")
     monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
-    said = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
-    assert " GB at most on " in said
-    assert "to download: 2.5 GB Length" in said
-    assert "is supported with ROCm 6.2 to 7.2; rocm10.0.0-torch2.13.0 is run all the same" in said
+    printed = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
+    assert " GB at most on " in printed
+    assert "to download: 2.5 GB Length" in printed
+    assert "is supported with ROCm 6.2 to 7.2; rocm10.0.0-torch2.13.0 is run all the same" in printed
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
@@ -146,9 +146,9 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
         return Detached("process 1", "kill -INT 1")
 
     monkeypatch.setattr(in_background, "detach", detach)
-    told = json.loads(typed(tmp_path, "--cell", "cpu-plain", "--detach", "--yes", "--json").stdout)
-    assert told["stop"] == "kill -INT 1"
-    assert told["watch"].endswith("watch")
+    printed = json.loads(typed(tmp_path, "--cell", "cpu-plain", "--detach", "--yes", "--json").stdout)
+    assert printed["stop"] == "kill -INT 1"
+    assert printed["watch"].endswith("watch")
     (command,) = started
     assert "--detach" not in command
     assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")
@@ -161,10 +161,10 @@ def test_a_model_that_is_worse_than_none_is_not_to_be_applied_next(
     settings = Settings(CHECKOUT / "matrix.yaml", tmp_path, None)
     ended = TrainingResult([], tmp_path / "a.pt", losses=(losses,))
     _print_following(settings, matrix.cells["cpu-plain"], own_workload({}), ended, Path("a.csv"), Path("out"))
-    said = capsys.readouterr().err
-    assert f"exec cpu-plain vpoc {does} " in said.splitlines()[0]
+    printed = capsys.readouterr().err
+    assert f"exec cpu-plain vpoc {does} " in printed.splitlines()[0]
     # A lower loss is no evidence of skill, so `vpoc evaluate`, which tests for skill, is always named, but only once.
-    assert said.count("vpoc evaluate") == 1
+    assert printed.count("vpoc evaluate") == 1
 
 
 def test_a_model_is_applied_in_the_cell_of_a_cpu_that_it_was_trained_in(matrix: Matrix) -> None:

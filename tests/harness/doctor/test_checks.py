@@ -18,13 +18,13 @@ from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.host.simulated_topology import io_link
 from harness.matrix.load import load_matrix
 from tests.harness.doctor import trees
-from tests.harness.doctor.trees import Tree
+from tests.harness.doctor.trees import GroupOwnedHost
 
 DEFAULT = load_matrix(CHECKOUT / "matrix.yaml").select("default")
 WANTED = listed(sorted({cell.stack.rocm for cell in DEFAULT if cell.stack.rocm}))
 
 Read = Callable[[Path], Machine]
-Break = Callable[[Tree], object]
+Break = Callable[[GroupOwnedHost], object]
 Change = Callable[[Machine], Machine]
 
 ENGINE = Docker(version="28.5.1", storage="overlay2", cgroups="2", bases=(BaseImage("a-base:1", here=True),))
@@ -40,17 +40,17 @@ def worse_than_ok(findings: tuple[Finding, ...]) -> set[tuple[str, Level]]:
     return {(finding.check, finding.level) for finding in findings if finding.level != "ok"}
 
 
-def both(tree: Tree, lanes: int) -> None:
+def both(tree: GroupOwnedHost, lanes: int) -> None:
     for gpu in tree.gpus:
         tree.width(gpu.parent.parent, lanes)
 
 
-def no_iommu(tree: Tree) -> None:
+def no_iommu(tree: GroupOwnedHost) -> None:
     tree.remove("sys/class/iommu")
     tree.write("proc/cmdline", "quiet")
 
 
-def without_card(tree: Tree, driver: str | None) -> None:
+def without_card(tree: GroupOwnedHost, driver: str | None) -> None:
     """Give the second card to another driver, or to none, so that the amdgpu driver and KFD know nothing of it."""
     card = tree.gpus[1]
     for path in ("sys/class/kfd/kfd/topology/nodes/2", "sys/class/drm/renderD129", "dev/dri/renderD129"):
@@ -61,12 +61,12 @@ def without_card(tree: Tree, driver: str | None) -> None:
         tree.drive(card, driver)
 
 
-def nobodys_reset(tree: Tree) -> None:
+def nobodys_reset(tree: GroupOwnedHost) -> None:
     tree.write(tree.gpus[1] / "reset", "")
     (tree.root / tree.gpus[1] / "reset").chmod(0o444)
 
 
-def behind_chipset(tree: Tree) -> None:
+def behind_chipset(tree: GroupOwnedHost) -> None:
     """Take the second card out of its slot, and put it into one of the chipset's."""
     card = tree.gpus[1]
     top = card.parent.parent
@@ -357,7 +357,7 @@ def can_be_read(command: str) -> bool:
 
 @pytest.mark.parametrize("make", [trees.none, trees.dual_7900xt, trees.with_igpu, trees.wsl2, trees.nvidia])
 def test_every_finding_says_why_and_warnings_say_what_to_do(
-    make: Callable[[Path], Tree], read: Read, tmp_path: Path
+    make: Callable[[Path], GroupOwnedHost], read: Read, tmp_path: Path
 ) -> None:
     make(tmp_path)
     for finding in examine(healthy(read(tmp_path))):

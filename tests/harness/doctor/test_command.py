@@ -37,12 +37,12 @@ def as_json(root: Path = Path("/"), expected: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_engine_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip what only this very machine can tell about its disk and its Docker engine."""
     monkeypatch.setattr("harness.cli.doctor.ask", lambda machine, _: machine)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_engine_and_disk")
 def test_a_healthy_host(tmp_path: Path) -> None:
     trees.dual_7900xt(tmp_path)
     findings = as_json(tmp_path)
@@ -50,7 +50,7 @@ def test_a_healthy_host(tmp_path: Path) -> None:
     assert set(findings[0]) == {"check", "level", "what", "why", "fix"}
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_engine_and_disk")
 def test_a_problem_is_exit_status_1_and_a_warning_is_not(tmp_path: Path) -> None:
     tree = trees.with_igpu(tmp_path)
     assert {f["check"] for f in as_json(tmp_path) if f["level"] == "warning"} == {"integrated-gpu"}
@@ -58,7 +58,7 @@ def test_a_problem_is_exit_status_1_and_a_warning_is_not(tmp_path: Path) -> None
     assert {f["check"] for f in as_json(tmp_path, expected=1) if f["level"] == "problem"} == {"kfd"}
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_engine_and_disk")
 def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
     trees.none(tmp_path)
     text = run(root=tmp_path)
@@ -67,7 +67,7 @@ def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
     assert re.search(r"^\d+ checks are fine; --all shows them$", text, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_engine_and_disk")
 def test_the_end_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = trees.dual_7900xt(tmp_path)
     assert run(root=tmp_path).splitlines()[-1] == "Next: .venv/bin/matrix run"

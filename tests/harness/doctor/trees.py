@@ -14,7 +14,7 @@ from harness.host.simulated import (
     without_gpu,
 )
 
-__all__ = ["CALLER", "GIB", "GROUP", "LIMITS", "OWNER", "VRAM_7900XT", "Tree"]
+__all__ = ["CALLER", "GIB", "GROUP", "LIMITS", "OWNER", "VRAM_7900XT", "GroupOwnedHost"]
 
 FDINFO = """pos:\t0
 flags:\t02100002
@@ -35,7 +35,7 @@ GROUP = os.getgid()
 
 
 @dataclass
-class Tree(SimulatedHost):
+class GroupOwnedHost(SimulatedHost):
     """A simulated host whose device nodes belong to a group, and whose processes hold memory of its GPUs."""
 
     caller: int = CALLER
@@ -61,21 +61,21 @@ class Tree(SimulatedHost):
         self.write(f"proc/{pid}/fdinfo/{file}", FDINFO.format(client=client, address=gpu.name, kib=kib))
 
 
-def none(root: Path) -> Tree:
+def none(root: Path) -> GroupOwnedHost:
     """Simulate a virtual machine with Ubuntu, without a GPU."""
-    tree = without_gpu(Tree(root))
+    tree = without_gpu(GroupOwnedHost(root))
     tree.groups(4, 27, GROUP)
     return tree
 
 
-def dual_7900xt(root: Path) -> Tree:
+def dual_7900xt(root: Path) -> GroupOwnedHost:
     """Simulate two RX 7900 XT in slots of a Threadripper, with ROCm 7.0's driver and the display on the first card."""
-    tree = with_dual_7900xt(Tree(root))
+    tree = with_dual_7900xt(GroupOwnedHost(root))
     tree.groups(4, 27, GROUP)
     return tree
 
 
-def with_igpu(root: Path) -> Tree:
+def with_igpu(root: Path) -> GroupOwnedHost:
     """Simulate the same host with the GPU inside a Ryzen, which KFD lists last."""
     tree = dual_7900xt(root)
     port = "pci0000:00/0000:00:08.1"
@@ -88,7 +88,7 @@ def with_igpu(root: Path) -> Tree:
     return tree
 
 
-def rx_9070xt(root: Path) -> Tree:
+def rx_9070xt(root: Path) -> GroupOwnedHost:
     """Simulate one RX 9070 XT (gfx1201)."""
     tree = with_driver(none(root))
     port = "pci0000:00/0000:00:01.1"
@@ -97,7 +97,7 @@ def rx_9070xt(root: Path) -> Tree:
     return tree
 
 
-def wsl2(root: Path) -> Tree:
+def wsl2(root: Path) -> GroupOwnedHost:
     """Simulate Ubuntu in WSL2 on a host whose Windows driver lends the GPU."""
     tree = none(root)
     tree.kernel("5.15.167.4-microsoft-standard-WSL2")
@@ -107,7 +107,7 @@ def wsl2(root: Path) -> Tree:
     return tree
 
 
-def nvidia(root: Path) -> Tree:
+def nvidia(root: Path) -> GroupOwnedHost:
     """Simulate a host with one NVIDIA card."""
     tree = none(root)
     port = "pci0000:00/0000:00:01.0"

@@ -47,7 +47,9 @@ def synthetic(variables: dict[str, str], torch: str = "2.9.1", rocm: str | None 
     return Cell(stack, Preset(name="p", description="synthetic", variables=variables, **preset))
 
 
-def said(variable: str, value: str, torch: str = "2.9.1", rocm: str | None = None) -> list[tuple[str | None, str]]:
+def findings_of(
+    variable: str, value: str, torch: str = "2.9.1", rocm: str | None = None
+) -> list[tuple[str | None, str]]:
     return [(f.key, f.kind) for f in lint_cell(synthetic({variable: value}, torch, rocm))]
 
 
@@ -95,7 +97,7 @@ def test_overriding_a_true_gfx1100_has_no_effect_and_harms_beside_an_integrated_
     (finding,) = real("notes-dockerfile", "HSA_OVERRIDE_GFX_VERSION", "no-effect")
     assert "harmful" in finding.text
     assert "integrated GPU" in finding.text
-    assert said("HSA_OVERRIDE_GFX_VERSION", "10.3.0") == []
+    assert findings_of("HSA_OVERRIDE_GFX_VERSION", "10.3.0") == []
 
 
 @pytest.mark.parametrize("preset", ["notes-dockerfile", "notes-aggressive"])
@@ -109,8 +111,10 @@ def test_expandable_segments_are_compiled_out_before_2_12() -> None:
     older = {name for name in EVERY_ROCM if Version(MATRIX.stacks[name].torch or "0") < Version("2.12")}
     assert set(finding.stacks) == older
     assert finding.source == "https://github.com/pytorch/pytorch/pull/177974"
-    assert ("expandable_segments", "no-effect") in said("PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.11.0")
-    assert said("PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.12.0") == []
+    assert ("expandable_segments", "no-effect") in findings_of(
+        "PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.11.0"
+    )
+    assert findings_of("PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.12.0") == []
 
 
 @pytest.mark.parametrize("preset", ["notes-single-gpu", "notes-aggressive", "notes-env-only"])
@@ -152,8 +156,8 @@ def test_kernel_arguments_in_device_memory_are_the_default_since_6_1() -> None:
         "rocm5.7-torch2.3.1",
         "rocm6.0-torch2.4.1",
     }
-    assert said("HIP_FORCE_DEV_KERNARG", "0", "2.2.2") == [(None, "default")]
-    assert said("HIP_FORCE_DEV_KERNARG", "0") == []
+    assert findings_of("HIP_FORCE_DEV_KERNARG", "0", "2.2.2") == [(None, "default")]
+    assert findings_of("HIP_FORCE_DEV_KERNARG", "0") == []
 
 
 def test_launch_blocking_is_ignored_before_6_1() -> None:
@@ -188,8 +192,8 @@ def test_the_allocator_variable_was_renamed_in_2_9() -> None:
     (finding,) = real("max-split-512", "PYTORCH_HIP_ALLOC_CONF", "deprecated")
     newer = {name for name in EVERY_ROCM if Version(MATRIX.stacks[name].torch or "0") >= Version("2.9")}
     assert set(finding.stacks) == newer
-    assert said("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.8.0") == [(None, "no-effect")]
-    assert said("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.9.1") == []
+    assert findings_of("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.8.0") == [(None, "no-effect")]
+    assert findings_of("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.9.1") == []
 
 
 def test_preferring_hipblas_does_what_torch_does_anyway_except_on_2_4() -> None:
@@ -198,14 +202,14 @@ def test_preferring_hipblas_does_what_torch_does_anyway_except_on_2_4() -> None:
     assert {MATRIX.stacks[name].torch for name in nothing.stacks} == {"2.5.1", "2.6.0"}
     newer = {MATRIX.stacks[name].torch for name in EVERY_ROCM} - {"2.2.2", "2.3.1", "2.4.1", "2.5.1", "2.6.0"}
     assert {MATRIX.stacks[name].torch for name in default.stacks} == newer
-    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "0", "2.4.1") == []
+    assert findings_of("TORCH_BLAS_PREFER_HIPBLASLT", "0", "2.4.1") == []
 
 
 def test_preferring_hipblaslt_means_something_only_with_wheels_of_6_3() -> None:
-    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.4.1") == [(None, "default")]
-    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.6.0") == [(None, "no-effect")]
-    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.2.4") == [(None, "no-effect")]
-    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.3") == []
+    assert findings_of("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.4.1") == [(None, "default")]
+    assert findings_of("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.6.0") == [(None, "no-effect")]
+    assert findings_of("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.2.4") == [(None, "no-effect")]
+    assert findings_of("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.3") == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +236,7 @@ ONE, TWO = ({"strategy": "single"}, {"strategy": "ddp"})
 
 
 @pytest.mark.parametrize(
-    ("devices", "workloads", "told"),
+    ("devices", "workloads", "expected"),
     [
         (None, {"one": ONE, "two": TWO}, [("one",)]),
         ((0, 1), {"one": ONE, "two": TWO}, [("one",)]),
@@ -244,11 +248,11 @@ ONE, TWO = ({"strategy": "single"}, {"strategy": "ddp"})
     ids=["any devices", "for two GPUs", "for one GPU", "workloads of one", "workloads of two", "no workload"],
 )
 def test_what_a_preset_does_depends_on_how_workloads_use_gpus(
-    devices: tuple[int, ...] | None, workloads: dict[str, Any], told: list[tuple[str, ...]]
+    devices: tuple[int, ...] | None, workloads: dict[str, Any], expected: list[tuple[str, ...]]
 ) -> None:
     stacks = {"a": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.9.1"}}
     matrix = matrix_of(stacks, {"x": {"variables": {"NCCL_P2P_DISABLE": "1"}, "devices": devices}}, workloads=workloads)
-    assert [finding.workloads for finding in lint(matrix)] == told
+    assert [finding.workloads for finding in lint(matrix)] == expected
 
 
 @pytest.mark.parametrize("preset", ["notes-miopen", "notes-miopen-more"])
@@ -334,7 +338,7 @@ P2P, SDMA = {"NCCL_P2P_DISABLE": "1"}, {"HSA_ENABLE_SDMA": "0"}
 
 
 @pytest.mark.parametrize(
-    ("preset", "stages", "selected", "told"),
+    ("preset", "stages", "selected", "expected"),
     [
         ({"variables": P2P}, {"both": ON_ALL}, {}, []),
         ({"variables": P2P}, {"both": ELSEWHERE}, {}, ["no stage tries it on several GPUs"]),
@@ -353,14 +357,14 @@ P2P, SDMA = {"NCCL_P2P_DISABLE": "1"}, {"HSA_ENABLE_SDMA": "0"}
     ],
 )
 def test_a_preset_for_several_gpus_is_tried_on_several(
-    preset: dict[str, Any], stages: dict[str, Any], selected: dict[str, Any], told: list[str]
+    preset: dict[str, Any], stages: dict[str, Any], selected: dict[str, Any], expected: list[str]
 ) -> None:
     stacks = {"a": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.9.1"}}
     selections = {"s": {"description": "d", "stacks": "all", "presets": [], "workload": "one", **selected}}
     workloads = {"one": ONE, "two": TWO}
     matrix = matrix_of(stacks, {"x": preset}, workloads=workloads, stages=stages, selections=selections)
     found = [finding.text for finding in lint(matrix) if finding.kind == "misplaced"]
-    assert [text[: len(wanted)] for text, wanted in zip(found, told, strict=True)] == told
+    assert [text[: len(wanted)] for text, wanted in zip(found, expected, strict=True)] == expected
 
 
 def test_phases_and_devices_make_presets_differ() -> None:
@@ -392,7 +396,7 @@ def test_every_variable_of_the_matrix_is_in_the_catalogue() -> None:
 )
 def test_a_variable_is_read_by_whom_its_name_is_of(names: str, reader: str) -> None:
     of_names = {name: one.reader for name, one in load_catalogue().variables.items() if re.match(f"({names})_", name)}
-    assert {name: told for name, told in of_names.items() if not re.match(reader, told)} == {}
+    assert {name: read_by for name, read_by in of_names.items() if not re.match(reader, read_by)} == {}
 
 
 def test_no_variable_has_an_effect_in_a_cpu_build() -> None:
@@ -405,7 +409,7 @@ def test_no_variable_has_an_effect_in_a_cpu_build() -> None:
 def test_no_variable_of_collectives_has_an_effect_with_one_gpu() -> None:
     names = [name for name in load_catalogue().variables if name.startswith(("NCCL_", "RCCL_", "TORCH_NCCL_"))]
     assert names
-    assert [name for name in names if (None, "no-effect") not in said(name, "1")] == []
+    assert [name for name in names if (None, "no-effect") not in findings_of(name, "1")] == []
 
 
 @pytest.mark.parametrize(
@@ -436,7 +440,7 @@ def test_the_control_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("meaning: 3 tunes", "meaning: 3 tunes\n    colour: red", "Extra inputs"),
         ("kind: deprecated", "kind: outdated", "kind"),
@@ -446,12 +450,12 @@ def test_the_control_has_no_findings() -> None:
         ("schema: 1", "schema: 2", "schema"),
     ],
 )
-def test_a_catalogue_with_a_mistake_is_refused(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_catalogue_with_a_mistake_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = CATALOGUE.read_text(encoding="utf-8")
     assert old in text
     file = tmp_path / "variables.yaml"
     file.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError, match=message):
         load_catalogue(file)
 
 
@@ -478,20 +482,20 @@ def test_the_smallest_split_size_depends_on_torch(size: str, torch: str, kinds: 
     [("0", "invalid"), ("1", "invalid"), ("1.5", "invalid"), ("0.0", "invalid"), (".8", "no-effect")],
 )
 def test_the_garbage_collection_threshold_is_a_share(share: str, kind: str) -> None:
-    assert said("PYTORCH_ALLOC_CONF", f"garbage_collection_threshold:{share}") == [
+    assert findings_of("PYTORCH_ALLOC_CONF", f"garbage_collection_threshold:{share}") == [
         ("garbage_collection_threshold", kind)
     ]
 
 
 def test_a_value_decides_only_as_a_whole() -> None:
-    assert said("AMD_SERIALIZE_KERNEL", "3") == [(None, "debug-only")]
-    assert said("AMD_SERIALIZE_KERNEL", "0") == []
-    assert said("GPU_MAX_HW_QUEUES", "44") == []
+    assert findings_of("AMD_SERIALIZE_KERNEL", "3") == [(None, "debug-only")]
+    assert findings_of("AMD_SERIALIZE_KERNEL", "0") == []
+    assert findings_of("GPU_MAX_HW_QUEUES", "44") == []
 
 
 def test_brackets_keep_a_list_inside_one_key() -> None:
     value = "roundup_power2_divisions:[256:1,512:2,>:4],expandable_segments:True"
-    assert said("PYTORCH_ALLOC_CONF", value) == [("expandable_segments", "no-effect")]
+    assert findings_of("PYTORCH_ALLOC_CONF", value) == [("expandable_segments", "no-effect")]
 
 
 def test_every_spelling_of_no_caching_contradicts_every_spelling_of_the_settings() -> None:
@@ -531,7 +535,7 @@ def test_what_is_true_of_both_phases_is_said_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "suggestion"),
     [
         ("HSA_ENABLE_SMDA", "did you mean HSA_ENABLE_SDMA?"),
         ("MIOPEN_LOGLEVEL", "did you mean MIOPEN_LOG_LEVEL?"),
@@ -539,10 +543,10 @@ def test_what_is_true_of_both_phases_is_said_once() -> None:
         ("LANG", "not in the catalogue of variables"),
     ],
 )
-def test_an_unknown_variable_gets_the_nearest_name(name: str, told: str) -> None:
+def test_an_unknown_variable_gets_the_nearest_name(name: str, suggestion: str) -> None:
     (finding,) = lint_cell(synthetic({name: "1"}))
     assert finding.kind == "unknown"
-    assert finding.text.endswith(told)
+    assert finding.text.endswith(suggestion)
 
 
 def test_an_unknown_key_gets_the_nearest_name() -> None:

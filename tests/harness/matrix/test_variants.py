@@ -32,13 +32,13 @@ def test_a_variable_of_one_phase_is_distinguished_from_that_of_the_other(cell: C
 
 
 def test_only_what_is_kept_is_set(cell: Cell) -> None:
-    made = variant(cell, {"HSA_XNACK", "train.PYTORCH_NO_HIP_MEMORY_CACHING"})
-    assert made.id == "cpu-notes-aggressive~HSA_XNACK+train.PYTORCH_NO_HIP_MEMORY_CACHING"
-    assert made.preset.variables == {"HSA_XNACK": "1"}
-    assert made.preset.features == {}
-    assert made.preset.train == {"PYTORCH_NO_HIP_MEMORY_CACHING": "0"}
-    assert (made.stack, made.preset.devices) == (cell.stack, cell.preset.devices)
-    assert environment_hash({}, made.preset) != environment_hash({}, cell.preset)
+    varied = variant(cell, {"HSA_XNACK", "train.PYTORCH_NO_HIP_MEMORY_CACHING"})
+    assert varied.id == "cpu-notes-aggressive~HSA_XNACK+train.PYTORCH_NO_HIP_MEMORY_CACHING"
+    assert varied.preset.variables == {"HSA_XNACK": "1"}
+    assert varied.preset.features == {}
+    assert varied.preset.train == {"PYTORCH_NO_HIP_MEMORY_CACHING": "0"}
+    assert (varied.stack, varied.preset.devices) == (cell.stack, cell.preset.devices)
+    assert environment_hash({}, varied.preset) != environment_hash({}, cell.preset)
 
 
 def test_with_all_it_is_the_cell_itself(cell: Cell) -> None:
@@ -47,10 +47,10 @@ def test_with_all_it_is_the_cell_itself(cell: Cell) -> None:
 
 def test_the_control_is_the_plain_cell_where_that_differs_in_nothing_else(cell: Cell, matrix: Matrix) -> None:
     assert control_of(matrix.cells["cpu-notes-stable"], matrix).id == "cpu-plain"
-    made = control_of(cell, matrix)
-    assert made.id == "cpu-notes-aggressive~nothing"
-    assert made.preset.devices == (0, 1)
-    assert variable_names(made.preset) == ()
+    control = control_of(cell, matrix)
+    assert control.id == "cpu-notes-aggressive~nothing"
+    assert control.preset.devices == (0, 1)
+    assert variable_names(control.preset) == ()
 
 
 def test_a_plain_preset_that_sets_something_is_no_control(write_matrix: Callable[[str], Path]) -> None:
@@ -61,8 +61,8 @@ def test_a_plain_preset_that_sets_something_is_no_control(write_matrix: Callable
 
 def test_every_variant_has_a_tag_of_its_own_that_an_engine_takes(cell: Cell) -> None:
     names = variable_names(cell.preset)
-    made = [variant(cell, names[:count]) for count in range(len(names) + 1)]
-    tags = [cell_tag(one).removeprefix("vpoc:") for one in made]
+    variants = [variant(cell, names[:count]) for count in range(len(names) + 1)]
+    tags = [cell_tag(one).removeprefix("vpoc:") for one in variants]
     assert len(set(tags)) == len(tags)
     assert all(re.fullmatch(TAG, tag) for tag in tags)
     assert tags[-1] == cell.id
@@ -71,15 +71,17 @@ def test_every_variant_has_a_tag_of_its_own_that_an_engine_takes(cell: Cell) -> 
 def test_a_variant_is_found_by_its_id(cell: Cell, matrix: Matrix) -> None:
     names = variable_names(cell.preset)
     for count in range(len(names) + 1):
-        made = variant(cell, names[:count])
-        assert find_cell(matrix, made.id) == made
+        varied = variant(cell, names[:count])
+        assert find_cell(matrix, varied.id) == varied
     for gone in ("cpu-gone", "cpu-gone~HSA_XNACK", f"{cell.id}~GONE", f"{cell.id}~HSA_XNACK+GONE"):
         assert find_cell(matrix, gone) is None
 
 
 def test_a_variant_becomes_stale_with_its_stack(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment_hashes, "identify", lambda _: {"app": "now"})
-    made = variant(matrix.cells["cpu-notes-stable"], {"GPU_MAX_HW_QUEUES"})
-    hashes = current_hashes(matrix, {(made.id, "process"), ("cpu-notes-stable", "process"), ("cpu-gone~A", "process")})
-    assert hashes[made.id, "process"] == environment_hash({"app": "now"}, made.preset)
+    varied = variant(matrix.cells["cpu-notes-stable"], {"GPU_MAX_HW_QUEUES"})
+    hashes = current_hashes(
+        matrix, {(varied.id, "process"), ("cpu-notes-stable", "process"), ("cpu-gone~A", "process")}
+    )
+    assert hashes[varied.id, "process"] == environment_hash({"app": "now"}, varied.preset)
     assert len(set(hashes.values())) == len(hashes) == 2

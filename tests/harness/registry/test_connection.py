@@ -47,7 +47,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
 def closed(request: pytest.FixtureRequest, keep: Keep) -> Iterator[FakeRegistry]:
     """Serve a registry that asks for credentials before it is written to."""
     keep({})
-    fake = FakeRegistry(asks=request.param)
+    fake = FakeRegistry(authentication=request.param)
     with fake.serving():
         yield fake
 
@@ -97,7 +97,10 @@ def test_nothing_but_dockers_own_is_ever_sent(closed: FakeRegistry) -> None:
 
 
 def test_who_is_redirected_to_gets_no_credentials_at_all(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry, elsewhere = FakeRegistry(asks="basic", moved_to="https://storage.example"), list[tuple[str, Any]]()
+    registry, elsewhere = (
+        FakeRegistry(authentication="basic", redirects_to="https://storage.example"),
+        list[tuple[str, Any]](),
+    )
     with registry.serving() as host:
         keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
         asking = Connection(host)
@@ -137,12 +140,12 @@ def test_no_other_service_without_encryption_is_asked_as_a_registry_wants_it(kee
 
 
 def test_a_redirect_within_the_registry_keeps_them(keep: Keep) -> None:
-    registry = FakeRegistry(asks="basic")
+    registry = FakeRegistry(authentication="basic")
     with registry.serving() as host:
         keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
         connection = Connection(host)
         connection.ask("GET", "")
-        registry.moved_to = f"http://{host}"
+        registry.redirects_to = f"http://{host}"
         with pytest.raises(UserError, match="redirects"):
             connection.ask("GET", "")
     assert {given for _, _, given in registry.asked[1:]} == {BASIC}
@@ -174,7 +177,7 @@ def test_an_identity_token_is_told_to_be_of_no_use(closed: FakeRegistry, keep: K
 
 def test_what_anybody_may_read_needs_no_credentials(keep: Keep) -> None:
     keep({})
-    with FakeRegistry(asks="bearer").serving() as host:
+    with FakeRegistry(authentication="bearer").serving() as host:
         assert Repository(f"{host}/vpoc").manifest("one") is None
 
 
@@ -265,7 +268,7 @@ def test_a_registry_does_not_say_what_else_is_read(place: str, keep: Keep) -> No
 def test_a_token_that_is_none_is_no_traceback(token: bytes, keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     keep({})
     monkeypatch.setattr("tests.harness.fake_registry.json.dumps", lambda _: token.decode())
-    with FakeRegistry(asks="bearer").serving() as host, pytest.raises(UserError, match="refuses"):
+    with FakeRegistry(authentication="bearer").serving() as host, pytest.raises(UserError, match="refuses"):
         Repository(f"{host}/vpoc").manifest("one")
 
 

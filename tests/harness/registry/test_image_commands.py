@@ -17,7 +17,7 @@ from harness.registry.attestations.bundles import Statement
 from harness.registry.attestations.keys import SigningKey
 from harness.registry.oci import IMAGE_MANIFEST, Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
-from tests.harness.typed import typed
+from tests.harness.run_matrix import run_matrix
 
 
 def test_who_signed_what_was_pulled_has_the_name_that_matrix_yaml_lists(
@@ -49,7 +49,7 @@ def test_a_dry_run_prints_the_dockerfiles_of_what_it_would_build_alone(
     plan = image_commands.BuildPlan((lacking,), (there,), (), 0.3, 1.3, 44.0, "/var/lib/docker")
     monkeypatch.setattr(image_commands, "plan_build", lambda *_: plan)
     monkeypatch.setattr(images, "choose_engine", lambda *_: None)
-    said = typed("build", "--dry-run").stdout
+    said = run_matrix("build", "--dry-run").stdout
     assert ("# Cell cpu-no-sdma: " in said, said.count("# Stack "), said.count("# Cell ")) == (True, 1, 1)
 
 

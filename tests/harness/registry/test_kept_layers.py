@@ -59,7 +59,7 @@ def test_what_the_disk_has_damaged_is_fetched_again(damaged: bytes, registry: Fa
 def test_a_registry_goes_on_where_it_was_asked_to(registry: FakeRegistry, tmp_path: Path) -> None:
     partial = tmp_path / f"{NAME}{PARTIAL}"
     partial.write_bytes(CONTENT[:1000])
-    registry.begins_at = 1000
+    registry.range_starts_at = 1000
     assert kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
 
 
@@ -69,7 +69,7 @@ def test_one_that_goes_on_elsewhere_damages_nothing(
     monkeypatch.setattr(retries, "PAUSES", ())
     partial = tmp_path / f"{NAME}{PARTIAL}"
     partial.write_bytes(CONTENT[:1000])
-    registry.begins_at = 999
+    registry.range_starts_at = 999
     with pytest.raises(NoAnswerError, match="does not continue at byte 1000"):
         kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
     assert partial.read_bytes() == CONTENT[:1000]

@@ -24,12 +24,14 @@ RUN, TRAIN = "matrix run cpu-plain --repeats 3", "matrix train --data merged.csv
 CONTINUES = LastAnswer(next_command=Command(command="matrix run --budget 8h", why="continues this campaign"))
 
 
-def killed(results: Results, machine: str, command: str = RUN, training: str | None = None) -> None:
+def write_note_of_killed_command(
+    results: Results, machine: str, command: str = RUN, training: str | None = None
+) -> None:
     """Write what a killed command leaves: the note of a process that no longer exists."""
     with noted_under_way(results, machine, command, training) as note:
-        told = json.loads(note.file.read_text(encoding="utf-8"))
-    told["process"]["boot"] = "an earlier one"
-    note.file.write_text(json.dumps(told), encoding="utf-8")
+        content = json.loads(note.file.read_text(encoding="utf-8"))
+    content["process"]["boot"] = "an earlier one"
+    note.file.write_text(json.dumps(content), encoding="utf-8")
 
 
 def following(results: Results, rows: list[Row], answer: LastAnswer = CONTINUES) -> str | None:
@@ -41,15 +43,15 @@ def test_a_command_at_work_is_watched_before_one_that_was_killed_is_continued(tm
     results = Results(tmp_path)
     assert following(results, [], LastAnswer()) is None
     assert following(results, []) == "matrix run --budget 8h"
-    killed(results, "mine")
+    write_note_of_killed_command(results, "mine")
     assert following(results, []) == RUN
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with other, noted_under_way(results, "mine", "matrix train", "mine") as note:
         # The command at work is this process, which writes the report, so there is nothing else to watch.
         assert following(results, []) == RUN
-        told = json.loads(note.file.read_text(encoding="utf-8"))
-        told["process"] = asdict(ProcessId.of(other.pid))
-        note.file.with_name("mine.another.under-way").write_text(json.dumps(told), encoding="utf-8")
+        content = json.loads(note.file.read_text(encoding="utf-8"))
+        content["process"] = asdict(ProcessId.of(other.pid))
+        note.file.with_name("mine.another.under-way").write_text(json.dumps(content), encoding="utf-8")
         assert following(results, []) == ".venv/bin/matrix watch"
 
 
@@ -69,7 +71,7 @@ def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_w
     assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
     # A killed training is continued until a campaign has begun since.
-    killed(results, "mine", TRAIN, file.file.stem)
+    write_note_of_killed_command(results, "mine", TRAIN, file.file.stem)
     assert following(results, [attempt, other], LastAnswer()) == TRAIN
     with noted_under_way(results, "mine", RUN):
         pass
@@ -83,7 +85,7 @@ def test_the_report_names_what_continues_a_campaign_that_was_killed(
     results, record = Results(tmp_path), make_record()
     folder = results.begin(record.intent)
     write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
-    killed(results, machine_of(Path("/")))
+    write_note_of_killed_command(results, machine_of(Path("/")))
     assert built_report(results, matrix).report.answer.next.command == RUN
     # At the end of a campaign, the campaign itself says how it is continued.
     assert built_report(results, matrix, answer=CONTINUES).report.answer.next.command == "matrix run --budget 8h"

@@ -29,7 +29,7 @@ from harness.run.gpu_readiness import SERVES_SECONDS, before_run
 from harness.run.gpu_recovery import Actions
 from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
-from tests.harness.gpu_tree import ADDRESSES, Tree
+from tests.harness.gpu_tree import ADDRESSES, TwoGpuHost
 
 WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
 CALM = "usb 1-2: new high-speed USB device number 3 using xhci_hcd"
@@ -44,7 +44,7 @@ def run(matrix: Matrix, dual_host: HostFacts) -> Run:
 
 
 @pytest.fixture
-def checkup(tmp_path: Path, tree: Tree, run: Run) -> Checkup:
+def checkup(tmp_path: Path, tree: TwoGpuHost, run: Run) -> Checkup:
     """Return the checkup of that run, on a host whose kernel log can be read."""
     tree.kernel_says(CALM)
     results = Results(tmp_path / "results")
@@ -57,21 +57,21 @@ def unhealthy(checkup: Checkup) -> dict[int, str]:
     return unhealthy_gpus(checkup.results, checkup.spec.intent.host)
 
 
-def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
+def probe_before_run(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
     """Run the checks before a run; the probes of GPU 0 and GPU 1 return `probed`."""
     answers = iter(probed)
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     before_run(checkup)
 
 
-def with_actions(checkup: Checkup, its: Actions) -> Checkup:
+def with_actions(checkup: Checkup, simulated: Actions) -> Checkup:
     class Acting(Checkup):
-        actions = its
+        actions = simulated
 
     return Acting(checkup.spec, checkup.results, checkup.executor, checkup.root)
 
 
-def acting(checkup: Checkup, *probed: Probed, reset: Reset | None = None) -> Checkup:
+def with_probes(checkup: Checkup, *probed: Probed, reset: Reset | None = None) -> Checkup:
     """Return the checkup with probes that return `probed`, and resets that return `reset`: by default, refused."""
     answers = iter(probed)
     refused = Reset(False, "not reset: a screen is attached to it (DP-1)")
@@ -84,7 +84,9 @@ def shown(checkup: Checkup) -> list[tuple[str, str, int | None, bool | None]]:
     return [(step.when, step.check, step.gpu, step.good) for step in steps]
 
 
-def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_is_probed_before_each_run(
+    checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree.use_memory(1, 5 << 20)
     answers = iter([WELL, UNHEALTHY, WELL, WELL])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
@@ -101,11 +103,11 @@ def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkey
 
 
 def test_a_probe_serves_no_run_but_the_next(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    after_completion(acting(checkup, WELL, WELL), time.time())
-    assert before_run(acting(checkup)).why_unfit is None
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    after_completion(with_probes(checkup, WELL, WELL), time.time())
+    assert before_run(with_probes(checkup)).why_unfit is None
     # That run began and has no end in the log, as if its harness was killed, so the GPUs are probed again.
-    assert (before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit or "").startswith(
+    assert (before_run(with_probes(checkup, UNHEALTHY, WELL)).why_unfit or "").startswith(
         "not begun, on an unhealthy GPU: GPU 0"
     )
 
@@ -116,10 +118,10 @@ def test_a_stack_that_never_worked_begins_only_where_nothing_ran_since_a_probe_t
     append_steps(checkup.results, [make_step(environment="another"), make_step(environment="another", gpu=1)])
     began = make_step(environment="another", when="before-run", check="memory", good=None)
     append_steps(checkup.results, [began])
-    unfit = before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit or ""
+    unfit = before_run(with_probes(checkup, UNHEALTHY, WELL)).why_unfit or ""
     assert unfit.startswith("not begun, as its stack's probe never passed on it and fails, and no probe followed")
     append_steps(checkup.results, [make_step(environment="another")])
-    assert before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit is None
+    assert before_run(with_probes(checkup, UNHEALTHY, WELL)).why_unfit is None
 
 
 def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
@@ -127,45 +129,47 @@ def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
 ) -> None:
     no_answer = Probed(None, "the probe could not be started: no such file or directory")
     for failed in (UNHEALTHY, no_answer):
-        assert (before_run(acting(checkup, failed, WELL)).why_unfit or "").startswith("not begun, as no stack's probe")
+        assert (before_run(with_probes(checkup, failed, WELL)).why_unfit or "").startswith(
+            "not begun, as no stack's probe"
+        )
     # A probe that fails before it uses the GPU shows a fault of the stack.
     lost = Probed(None, "import failed: no module named torch", of_environment=True)
-    assert before_run(acting(checkup, lost, lost)).why_unfit is None
+    assert before_run(with_probes(checkup, lost, lost)).why_unfit is None
     # A probe that passed since another boot does not count.
     append_steps(checkup.results, [make_step(environment="another", boot_id="an earlier one")])
-    assert before_run(acting(checkup, UNHEALTHY, WELL)).why_unfit is not None
+    assert before_run(with_probes(checkup, UNHEALTHY, WELL)).why_unfit is not None
     append_steps(checkup.results, [make_step(environment="another")])
-    ready = before_run(acting(checkup, UNHEALTHY, WELL))
+    ready = before_run(with_probes(checkup, UNHEALTHY, WELL))
     assert ready.why_unfit is None
     assert (ready.no_kernels or "").startswith(
         "no kernels for this card: its probe fails where another stack's passed since the boot: GPU 0: device hung"
     )
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
     # A probe that gave no answer does not show that the stack lacks kernels for this GPU.
-    assert before_run(acting(checkup, no_answer, WELL))[1:] == (None, None)
+    assert before_run(with_probes(checkup, no_answer, WELL))[1:] == (None, None)
 
 
 def test_a_run_may_rely_on_the_probe_after_the_one_before_for_ten_minutes(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    after_completion(acting(checkup, WELL, WELL), time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    after_completion(with_probes(checkup, WELL, WELL), time.time())
     count = len(shown(checkup))
-    assert before_run(acting(checkup)) == ({0: 1, 1: 1}, None, None)
+    assert before_run(with_probes(checkup)) == ({0: 1, 1: 1}, None, None)
     assert len(shown(checkup)) == count
     later = time.time() + SERVES_SECONDS
     monkeypatch.setattr("time.time", lambda: later)
-    before_run(acting(checkup, WELL, WELL))
+    before_run(with_probes(checkup, WELL, WELL))
     assert [step[:2] for step in shown(checkup)[count:]] == [("before-run", "probe")] * 2
 
 
 def test_nothing_begins_on_a_gpu_that_fails_unless_it_is_reset(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
     unfit = f"not begun, on an unhealthy GPU: GPU 1: {UNHEALTHY.detail}"
-    assert before_run(acting(checkup, WELL, UNHEALTHY))[1] == unfit
-    reset = acting(checkup, UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
+    assert before_run(with_probes(checkup, WELL, UNHEALTHY))[1] == unfit
+    reset = with_probes(checkup, UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
     assert before_run(reset)[1] is None
     assert shown(checkup)[-3:] == [
         ("before-run", "probe", 1, False),
@@ -187,8 +191,8 @@ def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
 
 
 def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_failure(acting(checkup, WELL, WELL), {0: 1, 1: 1}, time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    problems = after_failure(with_probes(checkup, WELL, WELL), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup)[2:] == [
         ("after-failure", "memory", 0, True),
@@ -200,45 +204,45 @@ def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_gpu_that_fails_is_a_problem_and_unhealthy(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_failure(acting(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    problems = after_failure(with_probes(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
     assert problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
     assert unhealthy(checkup) == {1: UNHEALTHY.detail}
-    told = json.loads((checkup.spec.folder.path / "failure/health.json").read_text())
-    assert told["schema"] == 2
-    assert told["problems"] == list(problems)
-    assert told["unhealthy"] == {"1": UNHEALTHY.detail}
-    assert [(step["check"], step["gpu"], step["good"]) for step in told["steps"]][-2:] == [
+    health = json.loads((checkup.spec.folder.path / "failure/health.json").read_text())
+    assert health["schema"] == 2
+    assert health["problems"] == list(problems)
+    assert health["unhealthy"] == {"1": UNHEALTHY.detail}
+    assert [(step["check"], step["gpu"], step["good"]) for step in health["steps"]][-2:] == [
         ("probe", 1, False),
         ("reset", 1, None),
     ]
-    assert all(step["seconds"] >= 0 for step in told["steps"])
+    assert all(step["seconds"] >= 0 for step in health["steps"])
 
 
 def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_unhealthy(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    reset = acting(checkup, UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    reset = with_probes(checkup, UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
     problems = after_failure(reset, {0: 1, 1: 1}, time.time())
     assert problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
     assert unhealthy(checkup) == {}
 
 
 def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
-    problems = after_failure(acting(checkup, UNHEALTHY, UNHEALTHY), {0: 1, 1: 1}, time.time())
+    probe_before_run(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
+    problems = after_failure(with_probes(checkup, UNHEALTHY, UNHEALTHY), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
 
 
 @pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:63:00.0", False)])
 def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
-    address: str, concerns: bool, checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    address: str, concerns: bool, checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    said = f"amdgpu {address}: amdgpu: "
-    tree.kernel_says(CALM, f"{said}GPU reset begin!", f"{said}ring gfx_0.0.0 timeout")
-    problems = after_failure(acting(checkup, WELL, WELL), {}, time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    prefix = f"amdgpu {address}: amdgpu: "
+    tree.kernel_says(CALM, f"{prefix}GPU reset begin!", f"{prefix}ring gfx_0.0.0 timeout")
+    problems = after_failure(with_probes(checkup, WELL, WELL), {}, time.time())
     assert bool(problems) is concerns
     if concerns:
         (problem,) = problems
@@ -250,18 +254,18 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
 
 @pytest.mark.parametrize("after", [after_failure, after_interruption])
 def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
-    after: Callable[..., tuple[str, ...]], checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    after: Callable[..., tuple[str, ...]], checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    said = f"amdgpu {ADDRESSES[0]}: amdgpu: "
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    prefix = f"amdgpu {ADDRESSES[0]}: amdgpu: "
 
     def memory(_: object) -> int:
-        tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE")
+        tree.kernel_says(CALM, f"{prefix}MES failed to respond to msg=REMOVE_QUEUE")
         return 1
 
     def probed(_: object) -> Probed:
         # The kernel logs this during the probe of recovery, so the run did not cause it.
-        tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE", f"{said}GPU reset begin!")
+        tree.kernel_says(CALM, f"{prefix}MES failed to respond to msg=REMOVE_QUEUE", f"{prefix}GPU reset begin!")
         return WELL
 
     actions = Actions(memory, probed, lambda _: Reset(False, ""))
@@ -270,20 +274,20 @@ def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
 
 
 def test_a_kernel_log_that_cannot_be_read_is_reported_and_no_problem(
-    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
     (tree.root / "dev/kmsg").unlink()
-    assert after_failure(acting(checkup, WELL, WELL), {}, time.time()) == ()
-    told = next(step for step in read_steps(checkup.results) if step.check == "kernel-log")
-    assert told.good is None
-    assert "group adm" in told.detail
+    assert after_failure(with_probes(checkup, WELL, WELL), {}, time.time()) == ()
+    step = next(step for step in read_steps(checkup.results) if step.check == "kernel-log")
+    assert step.good is None
+    assert "group adm" in step.detail
 
 
 def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
     stuck = Probed(False, "the probe did not end in 540 s", killable=False)
-    problems = after_failure(acting(checkup, WELL, stuck), {}, time.time())
+    problems = after_failure(with_probes(checkup, WELL, stuck), {}, time.time())
     assert problems == (
         "a probe of GPU 1 cannot be killed",
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
@@ -310,9 +314,9 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
 def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
     after_unkillable(checkup)
-    problems = after_failure(acting(checkup), {0: 1, 1: 1}, time.time(), unkillable=True)
+    problems = after_failure(with_probes(checkup), {0: 1, 1: 1}, time.time(), unkillable=True)
     assert problems == ()
     assert unhealthy(checkup) == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
     assert shown(checkup)[2:] == [
@@ -323,7 +327,7 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
-    problems = after_interruption(acting(checkup), {0: 1, 1: 1}, time.time())
+    problems = after_interruption(with_probes(checkup), {0: 1, 1: 1}, time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
     assert shown(checkup) == [
         ("after-failure", "memory", 0, True),
@@ -333,7 +337,7 @@ def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -
 
 
 def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
 
     def interrupted(_: object) -> Probed:
         raise KeyboardInterrupt
@@ -349,8 +353,8 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
 
 
 def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    problems = after_completion(acting(checkup, WELL, UNHEALTHY), time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    problems = after_completion(with_probes(checkup, WELL, UNHEALTHY), time.time())
     assert (problems, unhealthy(checkup)) == (
         (f"GPU 1 failed its probe: {UNHEALTHY.detail}",),
         {1: UNHEALTHY.detail},
@@ -364,32 +368,32 @@ def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkey
 
 
 def test_what_completed_may_have_avoided_by_its_preset_what_the_probe_fails_at(checkup: Checkup) -> None:
-    problems = after_completion(acting(checkup, UNHEALTHY, UNHEALTHY), time.time())
+    problems = after_completion(with_probes(checkup, UNHEALTHY, UNHEALTHY), time.time())
     assert (problems, unhealthy(checkup)) == ((), {})
 
 
 def test_the_kernel_log_is_read_after_a_run_that_completed_too(
-    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
     tree.kernel_says(CALM, f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
-    (problem,) = after_completion(acting(checkup, WELL, WELL), time.time())
+    (problem,) = after_completion(with_probes(checkup, WELL, WELL), time.time())
     assert "GPU reset begin!" in problem
 
 
 def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    assert after_completion(acting(checkup, WELL, WELL), time.time()) == ()
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    assert after_completion(with_probes(checkup, WELL, WELL), time.time()) == ()
     assert not checkup.spec.folder.failure.exists()
 
 
 def test_an_unhealthy_gpu_that_passes_again_is_used_again(
     checkup: Checkup, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prove(checkup, monkeypatch, WELL, WELL)
-    after_failure(acting(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    after_failure(with_probes(checkup, WELL, UNHEALTHY), {0: 1, 1: 1}, time.time())
     place = (run, checkup.results, checkup.executor, checkup.root)
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: UNHEALTHY)
     assert recheck(*place) == {1: UNHEALTHY.detail}

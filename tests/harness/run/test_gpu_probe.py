@@ -53,18 +53,18 @@ def test_an_app_of_schema_1_is_read_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
 def test_a_check_that_breaks_says_where(outcome: str, tmp_path: Path) -> None:
-    told = read(tmp_path, answer(matmul_fp32=outcome, optimizer_step="skipped"))
-    assert told == Probed(False, f"matmul-fp32 {outcome}: 'matmul-fp32 told'")
+    probed = read(tmp_path, answer(matmul_fp32=outcome, optimizer_step="skipped"))
+    assert probed == Probed(False, f"matmul-fp32 {outcome}: 'matmul-fp32 told'")
 
 
 def test_where_torch_cannot_be_imported_nothing_is_said_of_the_gpu(tmp_path: Path) -> None:
-    told = read(tmp_path, answer(**{"import": "failed"}))
-    assert (told.good, told.detail) == (None, "import failed: 'import told'")
+    probed = read(tmp_path, answer(**{"import": "failed"}))
+    assert (probed.good, probed.detail) == (None, "import failed: 'import told'")
 
 
 def test_checks_that_were_left_out_prove_nothing(tmp_path: Path) -> None:
-    told = read(tmp_path, answer(copy="skipped"))
-    assert (told.good, told.detail) == (None, "only 4 of 5 checks were made")
+    probed = read(tmp_path, answer(copy="skipped"))
+    assert (probed.good, probed.detail) == (None, "only 4 of 5 checks were made")
 
 
 def test_a_process_that_could_not_be_killed_is_reported(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_of_an_answer_without_end_no_values_are_made(tmp_path: Path) -> None:
     read(tmp_path, "{}")
     tracemalloc.start()
     try:
-        told = read(tmp_path, text)
+        probed = read(tmp_path, text)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (told.good, peak < 6 << 20) == (None, True)
+    assert (probed.good, peak < 6 << 20) == (None, True)
 
 
 MakeRun = Callable[[str], tuple[RunSpec, Path, ProcessExecutor]]
@@ -140,8 +140,8 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
     nodes = ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129")
     run = replace(run, devices=tuple(DeviceNode(node, node, 44) for node in nodes))
     executor = Refusing()
-    told = probe_gpu(resolve_run(run, RunFolder(tmp_path)), GPU, executor)
-    assert (told.good, told.detail) == (None, "the probe could not be started: the Docker engine does not answer")
+    probed = probe_gpu(resolve_run(run, RunFolder(tmp_path)), GPU, executor)
+    assert (probed.good, probed.detail) == (None, "the probe could not be started: the Docker engine does not answer")
     job = executor.job
     assert job is not None
     assert job.container is not None
@@ -161,8 +161,8 @@ def test_what_it_printed_is_judged_and_kept(make_run: MakeRun) -> None:
 def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> None:
     spec, folder, executor = make_run("os.fork(); time.sleep(60)")
     began = time.monotonic()
-    told = probe_gpu(spec, GPU, executor, limit=0.5)
-    assert told == Probed(False, "the probe did not end in 0 s")
+    probed = probe_gpu(spec, GPU, executor, limit=0.5)
+    assert probed == Probed(False, "the probe did not end in 0 s")
     assert time.monotonic() - began < 20
     assert processes_of_run(folder) == []
 
@@ -181,16 +181,16 @@ def test_of_a_container_its_image_does_not_decide_what_can_be_killed_nor_hide_wh
     text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     spec, folder, executor = make_run(f"print({text!r})")
     run = a_run(Path(spec.app[0]), matrix, dual_host, image="sha256:1")
-    told = probe_gpu(resolve_run(run, RunFolder(folder)), GPU, executor)
-    assert told == Probed(False, f"device hung: 'device told'{'' if own else gpu_probe.NOT_BUILT_HERE}")
+    probed = probe_gpu(resolve_run(run, RunFolder(folder)), GPU, executor)
+    assert probed == Probed(False, f"device hung: 'device told'{'' if own else gpu_probe.NOT_BUILT_HERE}")
 
 
 def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
     spec, _, executor = make_run("")
     Path(spec.app[-3]).unlink()
-    told = probe_gpu(spec, GPU, executor)
-    assert told.good is None
-    assert "could not be started" in told.detail
+    probed = probe_gpu(spec, GPU, executor)
+    assert probed.good is None
+    assert "could not be started" in probed.detail
 
 
 class Lost:
@@ -229,8 +229,8 @@ def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run
     spec, folder, _ = make_run("time.sleep(60)")
     lost = Lost(asked=asked)
     executor = Losing(lost)
-    told = probe_gpu(spec, GPU, executor, limit=0.5)
-    assert (told.good, told.killable) == (None if asked else False, True)
+    probed = probe_gpu(spec, GPU, executor, limit=0.5)
+    assert (probed.good, probed.killable) == (None if asked else False, True)
     assert lost.stopped
     assert processes_of_run(folder) == []
     assert executor.real.poll() is not None
@@ -242,8 +242,8 @@ def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_reported(
     spec, _, _ = make_run("")
     monkeypatch.setattr(gpu_probe, "end_processes_of_run", lambda *_: False)
     executor = Losing(Lost(asked=True))
-    told = probe_gpu(spec, GPU, executor)
-    assert (told.good, told.killable) == (None, False)
+    probed = probe_gpu(spec, GPU, executor)
+    assert (probed.good, probed.killable) == (None, False)
     executor.real.stop(1)
 
 

@@ -17,7 +17,7 @@ SILENT = Probed(None, "the probe could not be started: the engine is gone")
 Memory = Callable[[float], int | None]
 
 
-class Made:
+class SimulatedGpu:
     """A synthetic GPU with a clock that advances only by its actions; `done` lists its probes and resets."""
 
     def __init__(self, *probes: Probed, reset: Reset | None = None) -> None:
@@ -47,8 +47,8 @@ class Made:
         self.seconds += seconds
 
 
-def climbed(made: Made, **changes: Any) -> list[Step]:
-    return list(recover_gpu(a_gpu(1), BEFORE, made.actions, **{"proven": True, **changes}))
+def recovered(gpu: SimulatedGpu, **changes: Any) -> list[Step]:
+    return list(recover_gpu(a_gpu(1), BEFORE, gpu.actions, **{"proven": True, **changes}))
 
 
 def shown(steps: list[Step]) -> list[tuple[str, bool | None]]:
@@ -56,17 +56,17 @@ def shown(steps: list[Step]) -> list[tuple[str, bool | None]]:
 
 
 def test_memory_that_comes_back_late_is_waited_for_and_timed() -> None:
-    made = Made()
-    made.memory = lambda seconds: (20 << 30) if seconds < 12 else BEFORE + SLACK_BYTES
-    step = wait_for_memory(a_gpu(1), BEFORE, made.actions)
+    gpu = SimulatedGpu()
+    gpu.memory = lambda seconds: (20 << 30) if seconds < 12 else BEFORE + SLACK_BYTES
+    step = wait_for_memory(a_gpu(1), BEFORE, gpu.actions)
     assert (step.good, step.gpu, step.seconds) == (True, 1, 12.0)
     assert step.detail == "356 MiB in use, 100 MiB before the run"
 
 
 def test_memory_that_stays_is_not_waited_for_longer_than_a_minute() -> None:
-    made = Made(WELL)
-    made.memory = lambda _: BEFORE + SLACK_BYTES + 1
-    memory, probe = climbed(made)
+    gpu = SimulatedGpu(WELL)
+    gpu.memory = lambda _: BEFORE + SLACK_BYTES + 1
+    memory, probe = recovered(gpu)
     assert (memory.good, memory.seconds) == (False, MEMORY_SECONDS)
     assert memory.detail.startswith("not back after 60 s: 356 MiB in use")
     # Only the probe decides whether the GPU can be used.
@@ -75,64 +75,64 @@ def test_memory_that_stays_is_not_waited_for_longer_than_a_minute() -> None:
 
 @pytest.mark.parametrize(("before", "now"), [(None, 1), (1, None)])
 def test_a_driver_that_tells_nothing_is_not_waited_for(before: int | None, now: int | None) -> None:
-    made = Made()
-    made.memory = lambda _: now
-    step = wait_for_memory(a_gpu(1), before, made.actions)
-    assert (step.good, made.seconds) == (None, 0)
+    gpu = SimulatedGpu()
+    gpu.memory = lambda _: now
+    step = wait_for_memory(a_gpu(1), before, gpu.actions)
+    assert (step.good, gpu.seconds) == (None, 0)
 
 
 def test_memory_that_cannot_be_read_for_a_moment_is_read_again() -> None:
     readings = iter([20 << 30, None, None, BEFORE])
-    made = Made()
-    made.memory = lambda _: next(readings)
-    step = wait_for_memory(a_gpu(1), BEFORE, made.actions)
+    gpu = SimulatedGpu()
+    gpu.memory = lambda _: next(readings)
+    step = wait_for_memory(a_gpu(1), BEFORE, gpu.actions)
     assert (step.good, step.detail) == (True, "100 MiB in use, 100 MiB before the run")
 
 
 def test_a_gpu_that_passes_its_probe_is_left_alone() -> None:
-    made = Made(WELL)
-    assert shown(climbed(made)) == [("memory", True), ("probe", True)]
-    assert made.done == ["probe"]
+    gpu = SimulatedGpu(WELL)
+    assert shown(recovered(gpu)) == [("memory", True), ("probe", True)]
+    assert gpu.done == ["probe"]
 
 
 def test_a_gpu_that_fails_is_reset_and_probed_again() -> None:
-    made = Made(UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
-    steps = climbed(made)
+    gpu = SimulatedGpu(UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
+    steps = recovered(gpu)
     assert shown(steps) == [("memory", True), ("probe", False), ("reset", True), ("probe", True)]
     assert [step.seconds for step in steps] == [0, 7, 3, 7]
 
 
 def test_a_gpu_that_fails_again_stays_unhealthy() -> None:
-    steps = climbed(Made(UNHEALTHY, UNHEALTHY, reset=Reset(True, "reset by amd-smi")))
+    steps = recovered(SimulatedGpu(UNHEALTHY, UNHEALTHY, reset=Reset(True, "reset by amd-smi")))
     assert shown(steps)[-1] == ("probe", False)
 
 
 def test_without_a_reset_there_is_no_second_probe() -> None:
-    made = Made(UNHEALTHY)
-    assert shown(climbed(made)) == [("memory", True), ("probe", False), ("reset", None)]
-    assert made.done == ["probe", "reset"]
+    gpu = SimulatedGpu(UNHEALTHY)
+    assert shown(recovered(gpu)) == [("memory", True), ("probe", False), ("reset", None)]
+    assert gpu.done == ["probe", "reset"]
 
 
 def test_a_probe_that_says_nothing_leads_to_nothing() -> None:
-    made = Made(SILENT)
-    assert shown(climbed(made)) == [("memory", True), ("probe", None)]
-    assert made.done == ["probe"]
+    gpu = SimulatedGpu(SILENT)
+    assert shown(recovered(gpu)) == [("memory", True), ("probe", None)]
+    assert gpu.done == ["probe"]
 
 
 def test_where_the_environment_never_passed_the_gpu_is_not_to_blame() -> None:
-    made = Made(UNHEALTHY)
-    steps = climbed(made, proven=False)
+    gpu = SimulatedGpu(UNHEALTHY)
+    steps = recovered(gpu, proven=False)
     assert shown(steps) == [("memory", True), ("probe", None)]
     assert "matmul-fp32 hung" in steps[-1].detail
     assert "the fault may be its own" in steps[-1].detail
-    assert made.done == ["probe"]
+    assert gpu.done == ["probe"]
 
 
 def test_a_probe_that_cannot_be_killed_is_reported() -> None:
-    assert not climbed(Made(Probed(False, "did not end", killable=False)))[1].killable
+    assert not recovered(SimulatedGpu(Probed(False, "did not end", killable=False)))[1].killable
 
 
 @pytest.mark.parametrize("good", [False, None])
 def test_a_probe_that_cannot_be_killed_is_no_fault_of_the_environment(good: bool | None) -> None:
-    step = climbed(Made(Probed(good, "did not end", killable=False)), proven=False)[1]
+    step = recovered(SimulatedGpu(Probed(good, "did not end", killable=False)), proven=False)[1]
     assert (step.good, step.detail) == (False, "did not end; it cannot be killed")

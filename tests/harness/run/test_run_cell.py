@@ -38,7 +38,7 @@ from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.spec import resolve_run
 from harness.run.watch.watch import Observer
-from tests.harness.gpu_tree import ADDRESSES, Tree, silent
+from tests.harness.gpu_tree import ADDRESSES, TwoGpuHost, hanging_reads
 
 # The stand-in app. Its training waits for 60 s if the results folder has a file `wait`, and then fails. After training,
 # its probe reports that the check named in the file `breaks` hung.
@@ -72,12 +72,12 @@ else:
 class Bench:
     """A results folder, a host with two GPUs, and the stand-in app on it."""
 
-    def __init__(self, results: Results, tree: Tree, run: Run) -> None:
+    def __init__(self, results: Results, tree: TwoGpuHost, run: Run) -> None:
         self.results = results
         self.tree = tree
         self.run = run
 
-    def lay(self, name: str, text: str = "") -> None:
+    def write(self, name: str, text: str = "") -> None:
         """Write a file into the results folder, where the app looks for it."""
         self.results.folder.mkdir(exist_ok=True)
         (self.results.folder / name).write_text(text, encoding="utf-8")
@@ -101,7 +101,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Bench:
-    tree = Tree(tmp_path / "root")
+    tree = TwoGpuHost(tmp_path / "root")
     tree.kernel_says("usb 1-2: new high-speed USB device number 3 using xhci_hcd")
     python = tmp_path / "python"
     python.write_text(APP, encoding="utf-8")
@@ -130,7 +130,7 @@ def test_what_a_container_reads_is_held_open_while_it_runs_and_what_it_says_is_o
     cell = bench.run.cell
     variant = replace(cell, preset=cell.preset.model_copy(update={"name": "plain~fresh-allocator"}))
     bench.run = replace(bench.run, cell=variant)
-    bench.lay("says", "vpoc: /data/bars.csv: line 3 of /work/output/x, not /data/bars.csv2 nor /a/work")
+    bench.write("says", "vpoc: /data/bars.csv: line 3 of /work/output/x, not /data/bars.csv2 nor /a/work")
     record = bench.make(observe)
     assert record.diagnosis == "app-error"
     assert refused
@@ -162,7 +162,7 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
 
 @pytest.mark.slow
 def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Bench) -> None:
-    bench.lay("breaks", "matmul-fp32")
+    bench.write("breaks", "matmul-fp32")
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert record.host_problems == ("GPU 1 failed its probe: matmul-fp32 hung: told",)
@@ -182,7 +182,7 @@ def completing(request: Request, evidence: Evidence) -> Outcome:
 def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.lay("breaks", "matmul-fp32")
+    bench.write("breaks", "matmul-fp32")
     monkeypatch.setattr("harness.run.conclude.decide", completing)
     record = bench.make()
     assert (record.outcome, record.explanation) == ("completed", None)
@@ -217,11 +217,11 @@ def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest
     ]
     # No probe follows an interrupted run; the probe before the next run finds the GPU unhealthy.
     bench.run = replace(bench.run, run_id="r3")
-    bench.lay("wait")
+    bench.write("wait")
     with pytest.raises(KeyboardInterrupt):
         bench.make(interrupting)
     assert counts_of(bench.results)["r3"].counts_as == "not-counted"
-    bench.lay("breaks", "device")
+    bench.write("breaks", "device")
     bench.run = replace(bench.run, run_id="r4")
     assert bench.make().diagnosis == "not-begun"
     assert [(run, count.counts_as) for run, count in counts_of(bench.results).items()] == [
@@ -277,15 +277,15 @@ def test_what_interrupted_a_run_is_recorded(
         raise KeyboardInterrupt(name)
 
     monkeypatch.setattr("harness.run.run_cell.host_is_shutting_down", lambda: shutting_down)
-    bench.lay("wait")
+    bench.write("wait")
     with pytest.raises(KeyboardInterrupt):
         bench.make(interrupt)
     assert bench.record.interrupted_by == by
 
 
 def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
-    bench.lay("wait")
-    bench.lay("breaks", "device")
+    bench.write("wait")
+    bench.write("breaks", "device")
     with pytest.raises(KeyboardInterrupt):
         bench.make(interrupting)
     record = bench.record
@@ -304,9 +304,11 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
 # Ctrl-C may come between the opening of a file and the `with` that closes it.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
-    bench.lay("probe-waits")
-    with interruptible(), signal_when(bench.results.folder / "probing"), pytest.raises(KeyboardInterrupt):
+def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(
+    bench: Bench, sigint_when_file_appears: Any
+) -> None:
+    bench.write("probe-waits")
+    with interruptible(), sigint_when_file_appears(bench.results.folder / "probing"), pytest.raises(KeyboardInterrupt):
         bench.make()
     record = bench.record
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
@@ -316,7 +318,7 @@ def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(bench:
 
 
 @pytest.fixture
-def signal_when() -> Any:
+def sigint_when_file_appears() -> Any:
     """Return a context manager that sends this process SIGINT as soon as a file appears."""
 
     @contextmanager
@@ -363,7 +365,7 @@ def test_what_cannot_be_killed_is_the_hosts_fault(bench: Bench, monkeypatch: pyt
 
 def test_what_cannot_be_killed_after_ctrl_c_is_noted_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.run.watch.watch.end_processes_of_run", lambda *_: False)
-    bench.lay("wait")
+    bench.write("wait")
     with pytest.raises(KeyboardInterrupt):
         bench.make(interrupting)
     assert (bench.record.outcome, bench.record.diagnosis) == ("host-fault", "unkillable")
@@ -384,14 +386,14 @@ def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
 @pytest.mark.slow
 def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amdgpu, "ANSWER_SECONDS", 0.2)
-    with silent(bench.tree.device(1) / "mem_info_vram_used"):
+    with hanging_reads(bench.tree.device(1) / "mem_info_vram_used"):
         assert bench.make().outcome == "failed"
     assert ("after-failure", "memory", None) in bench.steps
 
 
 @pytest.mark.slow
 def test_what_survives_a_run_is_ended_and_named_in_its_record(bench: Bench) -> None:
-    bench.lay("leaves")
+    bench.write("leaves")
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("failed", "app-error"), record
     named = r"; 1 process survived its run: \d+ \(sleep \\x1b\[31m 120\); ended"

@@ -160,7 +160,7 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "earns"),
+    ("changes", "qualifies"),
     [
         ({"vpoc_path": "naive"}, True),
         ({"vpoc_path": "pooled", "strategy": "ddp", "model": ["attention"]}, True),
@@ -171,8 +171,8 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
         ({"vpoc_path": "naive", "patience": 2}, False),
     ],
 )
-def test_only_what_exercises_what_failed_qualifies_for_promotion(changes: dict[str, Any], earns: bool) -> None:
-    assert workload(**changes).qualifies_for_promotion is earns
+def test_only_what_exercises_what_failed_qualifies_for_promotion(changes: dict[str, Any], qualifies: bool) -> None:
+    assert workload(**changes).qualifies_for_promotion is qualifies
 
 
 def test_the_workload_that_qualifies_for_promotion_is_what_the_user_had(matrix: Matrix) -> None:

@@ -31,48 +31,48 @@ def always(faulty: Callable[[Arm], bool], controls: Controls = ALL, max_runs: in
 @pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_the_cause_is_reported_in_most_campaigns_and_seldom_wrong(world: World) -> None:
-    said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
+    answers = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
     # If .8 of all causes are reported and .05 wrongly, 2 of 100 samples have fewer reports or more wrong ones.
-    assert sum(one is not None for one in said) >= 16
-    assert sum(one is not None and one not in world.right for one in said) <= 4
+    assert sum(one is not None for one in answers) >= 16
+    assert sum(one is not None and one not in world.right for one in answers) <= 4
 
 
 @pytest.mark.parametrize("world", FEWER.values(), ids=FEWER)
 def test_fewer_controls_tell_what_they_can(world: World) -> None:
-    said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
-    assert sum(one in world.right for one in said) >= 16
-    assert sum(one is not None and one not in world.right for one in said) <= 4
+    answers = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
+    assert sum(one in world.right for one in answers) >= 16
+    assert sum(one is not None and one not in world.right for one in answers) <= 4
 
 
-def asked_for(passes: Callable[[Arm], bool], seed: object = 0) -> list[Arm]:
+def arms_of_search(passes: Callable[[Arm], bool], seed: object = 0) -> list[Arm]:
     """Return the arms that were run, in order."""
-    made: list[Arm] = []
+    arms: list[Arm] = []
 
     def run(arm: Arm) -> bool:
-        made.append(arm)
+        arms.append(arm)
         return passes(arm)
 
     isolate(ALL, run, seed=seed)
-    return made
+    return arms
 
 
 def test_every_arm_is_run_before_any_is_run_again() -> None:
-    asked = asked_for(lambda arm: arm.unit != "cell")
-    assert set(asked[:6]) == set(ALL.arms)
+    arms = arms_of_search(lambda arm: arm.unit != "cell")
+    assert set(arms[:6]) == set(ALL.arms)
 
 
 def test_no_arm_is_run_thrice_in_a_row() -> None:
-    asked = asked_for(lambda arm: arm != Arm("cell", 0))
-    assert len(asked) > 12
-    assert all(len(set(asked[n : n + 3])) > 1 for n in range(len(asked) - 2))
+    arms = arms_of_search(lambda arm: arm != Arm("cell", 0))
+    assert len(arms) > 12
+    assert all(len(set(arms[n : n + 3])) > 1 for n in range(len(arms) - 2))
 
 
 def test_the_same_answers_ask_for_the_same_runs() -> None:
     def first(arm: Arm) -> bool:
         return arm.gpu == 1
 
-    assert asked_for(first, 3) == asked_for(first, 3)
-    assert asked_for(first, 3) != asked_for(first, 4)
+    assert arms_of_search(first, 3) == arms_of_search(first, 3)
+    assert arms_of_search(first, 3) != arms_of_search(first, 4)
 
 
 def test_too_few_runs_say_how_many_more_would_tell() -> None:
@@ -139,7 +139,7 @@ def test_no_design_needs_fewer_runs_than_the_bound_and_the_one_here_is_within_si
 
 def test_a_fault_on_one_gpu_only_is_reported_too() -> None:
     for world in HIDDEN.values():
-        said = [answer(simulate(world, seed)) for seed in range(12)]
+        answers = [answer(simulate(world, seed)) for seed in range(12)]
         # If .8 of all causes are reported and .05 wrongly, 2 of 100 samples have fewer reports or more wrong ones.
-        assert sum(one is not None for one in said) >= 7
-        assert sum(one is not None and one not in world.right for one in said) <= 2
+        assert sum(one is not None for one in answers) >= 7
+        assert sum(one is not None and one not in world.right for one in answers) <= 2

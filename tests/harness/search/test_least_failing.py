@@ -9,7 +9,7 @@ import pytest
 from harness.search.least_failing import BudgetSpentError, LeastFailing, least_failing
 
 
-def searched(threshold: int, rate: float, seed: int, levels: int = 100) -> tuple[LeastFailing, int]:
+def run_search(threshold: int, rate: float, seed: int, levels: int = 100) -> tuple[LeastFailing, int]:
     random, asked = Random(seed), list[int]()
 
     def fails(level: int) -> int | None:
@@ -21,7 +21,7 @@ def searched(threshold: int, rate: float, seed: int, levels: int = 100) -> tuple
 
 @pytest.mark.parametrize(("rate", "most"), [(1.0, 12), (0.9, 25), (0.5, 60)])
 def test_the_least_level_is_found(rate: float, most: int) -> None:
-    found = [searched(Random(seed).randrange(100), rate, seed) for seed in range(60)]
+    found = [run_search(Random(seed).randrange(100), rate, seed) for seed in range(60)]
     right = [one.level == Random(seed).randrange(100) for seed, (one, _) in enumerate(found)]
     assert sum(right) >= 55
     assert sorted(runs for _, runs in found)[47] <= most
@@ -29,7 +29,7 @@ def test_the_least_level_is_found(rate: float, most: int) -> None:
 
 
 def test_what_never_fails_again_is_not_found() -> None:
-    assert Counter(searched(100, 1.0, seed)[0].level for seed in range(20)) == {None: 20}
+    assert Counter(run_search(100, 1.0, seed)[0].level for seed in range(20)) == {None: 20}
 
 
 def test_a_good_guess_saves_runs() -> None:

@@ -17,7 +17,7 @@ NAMES = [f"V{number}" for number in range(8)]
 PassRate = Callable[[VariableSet], float]
 
 
-def searched(rate: PassRate, seed: int, max_runs: int = 300) -> Minimum:
+def run_search(rate: PassRate, seed: int, max_runs: int = 300) -> Minimum:
     random = Random(seed)
     return minimise_variables(NAMES, lambda variables: random.random() < rate(variables), max_runs, seed)
 
@@ -28,7 +28,7 @@ def planted(cause: set[str], failure_rate: float, *, helps: bool) -> PassRate:
 
 
 def answers(rate: PassRate, times: int, max_runs: int = 300) -> Counter[str]:
-    found = [searched(rate, seed, max_runs) for seed in range(times)]
+    found = [run_search(rate, seed, max_runs) for seed in range(times)]
     return Counter(" ".join(sorted(one.variables)) if one.conclusion == "found" else one.conclusion for one in found)
 
 
@@ -46,7 +46,7 @@ def test_a_planted_cause_is_found(cause: set[str], failure_rate: float, helps: b
 
 @pytest.mark.parametrize("rate", [1.0, 0.9, 0.5, 0.1, 0.0])
 def test_where_nothing_matters_nothing_is_found(rate: float) -> None:
-    found = [searched(lambda _: rate, seed) for seed in range(100)]
+    found = [run_search(lambda _: rate, seed) for seed in range(100)]
     counted = Counter(one.conclusion for one in found)
     assert counted["found"] <= MOST_ERROR * 100
     assert counted["no-difference"] >= 85
@@ -72,17 +72,17 @@ def test_a_healthy_run_may_fail_now_and_then() -> None:
 
 
 def test_it_says_whether_the_others_do_the_same() -> None:
-    found = [searched(lambda v: 0.5 if v & {"V1", "V5"} else 1.0, seed) for seed in range(30)]
+    found = [run_search(lambda v: 0.5 if v & {"V1", "V5"} else 1.0, seed) for seed in range(30)]
     assert {one.variables for one in found} == {frozenset({"V1"}), frozenset({"V5"})}
     assert sum(one.rest_too is True for one in found) >= 27
-    alone = [searched(planted({"V1"}, 0.9, helps=True), seed) for seed in range(30)]
+    alone = [run_search(planted({"V1"}, 0.9, helps=True), seed) for seed in range(30)]
     assert sum(one.rest_too is False for one in alone) >= 27
 
 
 def test_what_it_had_no_runs_left_to_look_at_is_not_said() -> None:
     rate = planted({"V1"}, 0.9, helps=False)
-    runs = searched(rate, 1).runs
-    found = searched(rate, 1, runs - 1)
+    runs = run_search(rate, 1).runs
+    found = run_search(rate, 1, runs - 1)
     assert (found.conclusion, found.rest_too) == ("found", None)
     assert found.variables == {"V1"}
 
@@ -93,7 +93,7 @@ def test_what_undoes_another_leaves_no_difference() -> None:
 
 
 def test_always_passing_ends_early() -> None:
-    found = searched(lambda _: 1.0, 1)
+    found = run_search(lambda _: 1.0, 1)
     assert found.conclusion == "no-difference"
     assert found.runs < 100
     assert found.largest_difference < 0.07
@@ -135,8 +135,8 @@ def test_whatever_runs_do_it_keeps_to_its_budget_and_goes_on_where_it_stopped(
     replayed = iter(history)
 
     def again(variables: VariableSet) -> bool:
-        asked, passed = next(replayed)
-        assert asked == variables
+        expected, passed = next(replayed)
+        assert expected == variables
         return passed
 
     assert minimise_variables(names, again, max_runs, seed) == found
@@ -157,27 +157,27 @@ print(asked)
 @pytest.mark.slow
 def test_another_process_asks_for_the_same_runs() -> None:
     """Python iterates a set of words in another order in each process."""
-    said = [
+    processes = [
         subprocess.run([sys.executable, "-c", ASKED], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True)
         for seed in ("1", "2")
     ]
-    assert said[0].stdout == said[1].stdout
-    assert len(said[0].stdout) > 1000
+    assert processes[0].stdout == processes[1].stdout
+    assert len(processes[0].stdout) > 1000
 
 
 def test_confirmation_is_by_fresh_runs() -> None:
     """No run from before the confirmation counts for it."""
-    random, asked = Random(3), list[VariableSet | str]()
+    random, log = Random(3), list[VariableSet | str]()
     cause = frozenset({"V1", "V6"})
 
     def run(variables: VariableSet) -> bool:
-        asked.append(variables)
+        log.append(variables)
         return random.random() < (0.1 if cause <= variables else 1)
 
-    found = minimise_variables(NAMES, run, 300, 3, asked.append)
-    since = asked[asked.index("confirming V1, V6") :]
+    found = minimise_variables(NAMES, run, 300, 3, log.append)
+    since = log[log.index("confirming V1, V6") :]
     assert found.variables == cause
-    assert found.confirmed.runs == since.count(cause) < asked.count(cause)
+    assert found.confirmed.runs == since.count(cause) < log.count(cause)
     assert {name: one.runs for name, one in found.without.items()} == {
         name: since.count(cause - {name}) for name in cause
     }
@@ -185,23 +185,23 @@ def test_confirmation_is_by_fresh_runs() -> None:
 
 
 def test_neither_arm_is_always_first() -> None:
-    asked: list[VariableSet] = []
+    tried: list[VariableSet] = []
 
     def run(variables: VariableSet) -> bool:
-        asked.append(variables)
+        tried.append(variables)
         return True
 
     minimise_variables(NAMES, run, 60, 1)
-    firsts = asked[::2]
+    firsts = tried[::2]
     assert 5 <= firsts.count(frozenset()) <= len(firsts) - 5
-    assert all({one, other} == {frozenset(), frozenset(NAMES)} for one, other in zip(firsts, asked[1::2], strict=True))
+    assert all({one, other} == {frozenset(), frozenset(NAMES)} for one, other in zip(firsts, tried[1::2], strict=True))
 
 
 def test_it_tells_what_it_does() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     random = Random(1)
-    minimise_variables(NAMES, lambda v: random.random() < (0.1 if "V2" in v else 1), 300, 1, told.append)
-    assert [text.split()[0] for text in told] == ["looking", "screening", "leaving", "confirming", "checking"]
+    minimise_variables(NAMES, lambda v: random.random() < (0.1 if "V2" in v else 1), 300, 1, messages.append)
+    assert [text.split()[0] for text in messages] == ["looking", "screening", "leaving", "confirming", "checking"]
 
 
 def test_names_are_needed_once_each() -> None:

@@ -15,7 +15,7 @@ A, B = (Candidate(cell, "stack", cell, "gfx1100") for cell in "ab")
 
 
 @dataclass
-class Scripted:
+class ScriptedCandidateRunner:
     """A runner of candidates: `passes` says how a run ends, and None that it does not count.
 
     The first run of each candidate only makes the candidate ready.
@@ -52,19 +52,19 @@ class Scripted:
         self.reasons.append(why)
 
 
-def pursued(goal: Goal, runner: Scripted, time_left: float | None = None) -> Pursuit:
+def pursued(goal: Goal, runner: ScriptedCandidateRunner, time_left: float | None = None) -> Pursuit:
     return pursue(goal, 7, runner, lambda: time_left)
 
 
 def test_one_that_passes_is_found_in_as_few_runs_as_show_it() -> None:
-    runner = Scripted(lambda _: True)
+    runner = ScriptedCandidateRunner(lambda _: True)
     found = pursued(FIND, runner)
     assert (found.why, found.left_out) == ("reached", False)
     assert len(runner.ran) == len(set(runner.ran)) * runs_to_show(0, FIND.rate, FIND.confidence)
 
 
 def test_runs_that_do_not_count_end_and_leave_the_rest_to_be_settled() -> None:
-    runner = Scripted(lambda one: None if one == A else True)
+    runner = ScriptedCandidateRunner(lambda one: None if one == A else True)
     found = pursued(replace(FIND, every=True), runner)
     assert runner.ran.count(A) == UNCOUNTED
     assert len(runner.reasons) == 1
@@ -75,13 +75,13 @@ def test_runs_that_do_not_count_end_and_leave_the_rest_to_be_settled() -> None:
 
 def test_a_run_that_counts_begins_the_count_of_others_again() -> None:
     answers = iter([None, None, True, None, None, True] * 9)
-    runner = Scripted(lambda _: next(answers), left=[A])
+    runner = ScriptedCandidateRunner(lambda _: next(answers), left=[A])
     assert pursued(FIND, runner).why == "reached"
     assert runner.reasons == []
 
 
 @pytest.mark.parametrize("every", [True, False])
 def test_without_time_nothing_is_begun(every: bool) -> None:
-    runner = Scripted(lambda _: True)
+    runner = ScriptedCandidateRunner(lambda _: True)
     assert pursued(replace(FIND, every=every), runner, time_left=0.0).why == "out-of-time"
     assert runner.ran == []

@@ -34,12 +34,12 @@ def test_evidence_against_equal_rates_never_grows_on_average(pairs: list[tuple[b
 
 def test_equal_rates_are_seldom_refuted_and_different_ones_always() -> None:
     random = Random(7)
-    wrong = sum(refuted(random, 0.8, 0.8, pairs=150) for _ in range(400))
+    wrong = sum(ever_shows_difference(random, 0.8, 0.8, pairs=150) for _ in range(400))
     assert wrong <= 0.05 * 400
-    assert all(refuted(random, 0.95, 0.4, pairs=150) for _ in range(100))
+    assert all(ever_shows_difference(random, 0.95, 0.4, pairs=150) for _ in range(100))
 
 
-def refuted(random: Random, one: float, other: float, pairs: int) -> bool:
+def ever_shows_difference(random: Random, one: float, other: float, pairs: int) -> bool:
     """Return whether the test shows a difference after any of the pairs."""
     test = PairedTest()
     for _ in range(pairs):

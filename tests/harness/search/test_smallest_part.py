@@ -11,7 +11,7 @@ from harness.search.smallest_part import Part, SmallestPart, smallest_part
 Fails = Callable[[Part], bool]
 
 
-def searched(fails: Fails, rate: float, seed: int, chunks: int = 1000) -> SmallestPart:
+def run_search(fails: Fails, rate: float, seed: int, chunks: int = 1000) -> SmallestPart:
     random = Random(seed)
     return smallest_part(chunks, lambda part: not (fails(part) and random.random() < rate), 300)
 
@@ -27,7 +27,7 @@ def both(first: int, last: int) -> Fails:
 def test_one_of_a_thousand_that_always_crashes_is_found_in_fifteen_runs() -> None:
     for seed in range(60):
         chunk = Random(f"chunk {seed}").randrange(1000)
-        found = searched(one_chunk(chunk), 1.0, seed)
+        found = run_search(one_chunk(chunk), 1.0, seed)
         assert (found.conclusion, found.part) == ("found", (chunk, chunk + 1))
         assert found.runs <= 15
         assert found.rest_too is (None if chunk == 999 else False)
@@ -39,7 +39,7 @@ def test_one_of_a_thousand_that_crashes_half_of_the_time_is_found_in_sixty_runs(
     runs, right = [], 0
     for seed in range(40):
         chunk = Random(f"chunk {seed}").randrange(1000)
-        found = searched(one_chunk(chunk), 0.5, seed)
+        found = run_search(one_chunk(chunk), 0.5, seed)
         right += (found.conclusion, found.part) == ("found", (chunk, chunk + 1))
         runs.append(found.runs)
     assert right >= 37
@@ -49,25 +49,25 @@ def test_one_of_a_thousand_that_crashes_half_of_the_time_is_found_in_sixty_runs(
 
 @pytest.mark.parametrize("rate", [1.0, 0.9])
 def test_of_two_chunks_that_only_fail_together_both_ends_are_found(rate: float) -> None:
-    found = [searched(both(30, 61), rate, seed, chunks=100) for seed in range(20)]
+    found = [run_search(both(30, 61), rate, seed, chunks=100) for seed in range(20)]
     assert sum(one.part == (30, 62) for one in found) >= 18
 
 
 def test_what_fails_with_any_data_is_not_localised() -> None:
-    found = [searched(lambda _: True, 1.0, seed, chunks=100) for seed in range(5)]
+    found = [run_search(lambda _: True, 1.0, seed, chunks=100) for seed in range(5)]
     assert Counter(one.conclusion for one in found) == {"not-localised": 5}
     # If failures are random, some part may be named, but mostly with the remark that the rest fails, too.
-    flaky = [searched(lambda _: True, 0.7, seed, chunks=100) for seed in range(30)]
+    flaky = [run_search(lambda _: True, 0.7, seed, chunks=100) for seed in range(30)]
     assert sum(one.rest_too is True for one in flaky) >= 20
 
 
 def test_it_says_that_another_chunk_fails_as_well() -> None:
-    found = searched(lambda part: one_chunk(20)(part) or one_chunk(70)(part), 1.0, 1, chunks=100)
+    found = run_search(lambda part: one_chunk(20)(part) or one_chunk(70)(part), 1.0, 1, chunks=100)
     assert (found.part, found.rest_too) == ((20, 21), True)
 
 
 def test_what_never_fails_again_is_not_found() -> None:
-    found = searched(lambda _: False, 1.0, 1)
+    found = run_search(lambda _: False, 1.0, 1)
     assert (found.conclusion, found.part, found.rest_too) == ("not-seen-again", None, None)
 
 

@@ -16,7 +16,7 @@ PLAIN, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
 
 
 @dataclass
-class Scripted:
+class ScriptedTrialRunner:
     """A runner of trials with these outcomes to come; the first run takes no time, the second one a second."""
 
     make_record: Callable[..., Record]
@@ -46,10 +46,10 @@ class Scripted:
 
 
 @pytest.fixture
-def script(make_record: Callable[..., Record]) -> Callable[..., Scripted]:
+def script(make_record: Callable[..., Record]) -> Callable[..., ScriptedTrialRunner]:
     """Return a function that makes scripted runners which share their records."""
     records: dict[str, Record] = {}
-    return lambda *outcomes: Scripted(make_record, records, list(outcomes))
+    return lambda *outcomes: ScriptedTrialRunner(make_record, records, list(outcomes))
 
 
 @pytest.fixture
@@ -57,18 +57,20 @@ def cell(matrix: Matrix) -> Cell:
     return matrix.cells[PLAIN]
 
 
-def passes(runner: Scripted, cell: Cell, runs: int) -> list[bool]:
+def passes(runner: ScriptedTrialRunner, cell: Cell, runs: int) -> list[bool]:
     trials = Trials(runner, "c", 9)
     return [trials.passed(cell) for _ in range(runs)]
 
 
-def test_what_completed_passed_and_what_failed_or_hung_did_not(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_what_completed_passed_and_what_failed_or_hung_did_not(
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
+) -> None:
     runner = script("completed", "failed", "hung")
     assert passes(runner, cell, 3) == [True, False, False]
     assert [(trial.repeat, trial.position) for trial in runner.made] == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_what_was_made_before_is_not_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_what_was_made_before_is_not_made_again(script: Callable[..., ScriptedTrialRunner], cell: Cell) -> None:
     assert passes(script("completed", "failed"), cell, 2) == [True, False]
     again = script("hung")
     assert passes(again, cell, 3) == [True, False, False]
@@ -76,7 +78,7 @@ def test_what_was_made_before_is_not_made_again(script: Callable[..., Scripted],
 
 
 def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
-    script: Callable[..., Scripted], cell: Cell
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
 ) -> None:
     first = script("completed", "failed")
     assert passes(first, cell, 2) == [True, False]
@@ -88,20 +90,20 @@ def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
 
 
 def test_another_cell_at_the_same_position_is_another_run(
-    script: Callable[..., Scripted], cell: Cell, matrix: Matrix
+    script: Callable[..., ScriptedTrialRunner], cell: Cell, matrix: Matrix
 ) -> None:
     assert passes(script("completed"), cell, 1) == [True]
     assert passes(script("failed"), matrix.cells[MORE], 1) == [False]
 
 
-def test_a_host_fault_has_failed(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_a_host_fault_has_failed(script: Callable[..., ScriptedTrialRunner], cell: Cell) -> None:
     runner = script("host-fault", "completed")
     assert passes(runner, cell, 2) == [False, True]
     assert len(runner.ids) == 2
 
 
 def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
-    script: Callable[..., Scripted], cell: Cell
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
 ) -> None:
     first = script(f"host-fault {NOT_BEGUN}")
     with pytest.raises(UserError, match="fix the host"):
@@ -111,21 +113,23 @@ def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
     assert again.ids == [f"{first.ids[0]}-again2"]
 
 
-def test_a_search_ends_where_the_app_refuses_its_command(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_a_search_ends_where_the_app_refuses_its_command(
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
+) -> None:
     runner = script(f"failed {REFUSED}")
     with pytest.raises(UserError, match="the app refuses this command"):
         passes(runner, cell, 1)
     assert len(runner.ids) == 1
 
 
-def test_an_interrupted_run_is_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_an_interrupted_run_is_made_again(script: Callable[..., ScriptedTrialRunner], cell: Cell) -> None:
     runner = script("interrupted", "failed")
     assert passes(runner, cell, 1) == [False]
     assert runner.ids[1] == f"{runner.ids[0]}-again2"
 
 
 def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
-    script: Callable[..., Scripted], cell: Cell
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
 ) -> None:
     runner = script("completed", "completed")
     trials = Trials(runner, "c", 9)
@@ -138,7 +142,9 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     assert passes(again, cell, 2) == [False, True]
 
 
-def test_runs_that_are_only_made_go_on_after_one_was_taken_back(script: Callable[..., Scripted], cell: Cell) -> None:
+def test_runs_that_are_only_made_go_on_after_one_was_taken_back(
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
+) -> None:
     runner = script("completed", "completed", f"failed {REFUSED}")
     trials = Trials(runner, "c", 9)
     runner.poisoning_later = {trials.make(cell)}

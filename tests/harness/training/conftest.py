@@ -16,8 +16,8 @@ from harness.matrix.cells import Matrix
 from harness.training.attempt import TrainingJob
 from harness.training.options import own_workload
 from harness.training.state import new_state, open_state_file
-from tests.harness.pretending import Listening
-from tests.harness.training.scripted_attempts import MakePlace, Place, Pretending, Probes
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.training.scripted_attempts import MakeTraining, Probes, ScriptedAttemptsBench, TrainingUnderTest
 
 
 @pytest.fixture(autouse=True)
@@ -29,22 +29,22 @@ def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
 
 
 @pytest.fixture
-def make_place(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) -> Iterator[MakePlace]:
-    def make(host: HostFacts, cell: str = "cpu-plain", **options: Any) -> Place:
+def make_training(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) -> Iterator[MakeTraining]:
+    def make(host: HostFacts, cell: str = "cpu-plain", **options: Any) -> TrainingUnderTest:
         results = Results(tmp_path / "results")
         gpus = tuple(gpu.index for gpu in host.gpus)
-        bench = Pretending(results, ProcessExecutor(), host, gpus)
+        bench = ScriptedAttemptsBench(results, ProcessExecutor(), host, gpus)
         bench.made, bench.result = [], Result.model_validate(result_values)
         output = tmp_path / "TRAINING"
         job = TrainingJob(matrix.cells[cell], plain_cpu_cell(matrix), own_workload(options), output, "bars")
         with open_state_file(results, host, output, "bars") as file:
-            return Place(bench, job, file, Listening(), new_state("key", cell, None))
+            return TrainingUnderTest(bench, job, file, RecordingDisplay(), new_state("key", cell, None))
 
     yield make
     shutil.rmtree(tmp_path)
 
 
 @pytest.fixture
-def place(make_place: MakePlace, host: HostFacts) -> Place:
+def training(make_training: MakeTraining, host: HostFacts) -> TrainingUnderTest:
     """Return a training on a CPU."""
-    return make_place(host)
+    return make_training(host)

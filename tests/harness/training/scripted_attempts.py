@@ -21,7 +21,7 @@ from harness.training.attempt import TrainingJob
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.state import StateFile, TrainingState
 from harness.training.train import TrainingResult, train
-from tests.harness.pretending import Listening
+from tests.harness.pretending import RecordingDisplay
 
 GPU_CELL = "rocm6.3-torch2.9.1-plain"
 WORDS = "vpoc: something is wrong with the data"
@@ -47,7 +47,7 @@ class Script:
 DONE = Script("completed", None, 58, "exit 0", with_result=True)
 
 
-class Pretending(Bench):
+class ScriptedAttemptsBench(Bench):
     """A bench whose attempts take no time and end as their scripts say; `made` lists the runs that it was asked for."""
 
     scripts: list[Script]
@@ -133,13 +133,13 @@ def write_checkpoint(folder: Path, step: int) -> None:
 
 
 @dataclass
-class Place:
+class TrainingUnderTest:
     """A training that is made in several calls."""
 
-    bench: Pretending
+    bench: ScriptedAttemptsBench
     job: TrainingJob
     file: StateFile
-    display: Listening
+    display: RecordingDisplay
     state: TrainingState
 
     def train(self, *scripts: Script) -> TrainingResult:
@@ -154,7 +154,7 @@ class Place:
         return [json.loads(line) for line in (self.job.output / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()]
 
 
-MakePlace = Callable[..., Place]
+MakeTraining = Callable[..., TrainingUnderTest]
 Probes = list[tuple[int, ...]]
 
 

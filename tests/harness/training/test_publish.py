@@ -16,53 +16,59 @@ from harness.run.requested_run import Run
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.own_program import publish_program
 from harness.training.state import new_state
-from tests.harness.training.scripted_attempts import DONE, Place, Pretending, resumed_at, write_checkpoint
+from tests.harness.training.scripted_attempts import (
+    DONE,
+    ScriptedAttemptsBench,
+    TrainingUnderTest,
+    resumed_at,
+    write_checkpoint,
+)
 
 
 @pytest.mark.parametrize("name", ["../../bars.pt", "important.pt", "attempts.jsonl"])
 def test_names_in_the_result_do_not_decide_what_is_written(
-    name: str, place: Place, monkeypatch: pytest.MonkeyPatch
+    name: str, training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Pretending.result_of
+    real = ScriptedAttemptsBench.result_of
 
-    def lying(bench: Pretending, run: Run) -> Result:
+    def lying(bench: ScriptedAttemptsBench, run: Run) -> Result:
         told = real(bench, run)
         return told.model_copy(update={"model": told.model.model_copy(update={"file": name}), "metadata_file": name})
 
-    monkeypatch.setattr(Pretending, "result_of", lying)
-    place.job.output.mkdir(parents=True, exist_ok=True)
-    (place.job.output / "important.pt").write_text("of the user", encoding="utf-8")
-    assert place.train(DONE).model
-    assert (place.job.output / "bars.pt").read_text().startswith("of ")
-    assert (place.job.output / "bars_metadata.json").is_file()
-    assert (place.job.output / "important.pt").read_text() == "of the user"
-    assert place.lines
+    monkeypatch.setattr(ScriptedAttemptsBench, "result_of", lying)
+    training.job.output.mkdir(parents=True, exist_ok=True)
+    (training.job.output / "important.pt").write_text("of the user", encoding="utf-8")
+    assert training.train(DONE).model
+    assert (training.job.output / "bars.pt").read_text().startswith("of ")
+    assert (training.job.output / "bars_metadata.json").is_file()
+    assert (training.job.output / "important.pt").read_text() == "of the user"
+    assert training.lines
 
 
-def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(place: Place) -> None:
-    earlier = place.job.output / "bars_checkpoints"
+def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(training: TrainingUnderTest) -> None:
+    earlier = training.job.output / "bars_checkpoints"
     write_checkpoint(earlier, 58)
-    write_checkpoint(place.job.output / "bars2_checkpoints", 99)
-    job = place.job
-    place.job = replace(job, resume=True)
-    place.train(replace(DONE, step=87))
-    assert resumed_at(place.bench.made[0]) == 58
+    write_checkpoint(training.job.output / "bars2_checkpoints", 99)
+    job = training.job
+    training.job = replace(job, resume=True)
+    training.train(replace(DONE, step=87))
+    assert resumed_at(training.bench.made[0]) == 58
     assert len(list(earlier.iterdir())) == 2
-    place.job, place.state = job, new_state("key", "cpu-plain", None)
-    place.train(replace(DONE, step=60))
-    assert resumed_at(place.bench.made[1]) == 0
+    training.job, training.state = job, new_state("key", "cpu-plain", None)
+    training.train(replace(DONE, step=60))
+    assert resumed_at(training.bench.made[1]) == 0
     assert len(list(earlier.iterdir())) == 1
-    assert len(list(place.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
+    assert len(list(training.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
 
 
-def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(place: Place) -> None:
-    output = place.job.output
+def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(training: TrainingUnderTest) -> None:
+    output = training.job.output
     output.mkdir(parents=True, exist_ok=True)
     (output / "bars.pt").write_bytes(b"weeks of work")
     (output / "bars_metadata.json").write_text("{}", encoding="utf-8")
     (output / "bars_curves.csv").write_text("of steps", encoding="utf-8")
     (output / "bars_predictions.csv").write_text("of weeks", encoding="utf-8")
-    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert training.train(DONE).replaced == (output / "bars.previous.pt",)
     assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
     assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
     assert (output / "bars.previous_curves.csv").read_text(encoding="utf-8") == "of steps"
@@ -72,35 +78,35 @@ def test_a_model_that_is_replaced_is_kept_with_what_belongs_to_it(place: Place) 
     assert (output / "bars.pt").read_bytes() != b"weeks of work"
 
 
-def test_where_a_model_is_kept_already_its_predictions_follow(place: Place) -> None:
+def test_where_a_model_is_kept_already_its_predictions_follow(training: TrainingUnderTest) -> None:
     """This comes about by a kill between the two moves, or if the kept model was put back and used again."""
-    output = place.job.output
+    output = training.job.output
     output.mkdir(parents=True, exist_ok=True)
     for model in ("bars.pt", "bars.previous.pt"):
         (output / model).write_bytes(b"weeks of work")
     (output / "bars_predictions.csv").write_text("of weeks", encoding="utf-8")
-    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert training.train(DONE).replaced == (output / "bars.previous.pt",)
     assert (output / "bars.previous_predictions.csv").read_text(encoding="utf-8") == "of weeks"
     assert not (output / "bars_predictions.csv").exists()
 
 
-def test_no_model_that_was_kept_is_replaced_by_a_later_one(place: Place) -> None:
-    model = place.job.output / "bars.pt"
+def test_no_model_that_was_kept_is_replaced_by_a_later_one(training: TrainingUnderTest) -> None:
+    model = training.job.output / "bars.pt"
     kept: list[Path] = []
     for number in (1, 2, 3):
         model.parent.mkdir(exist_ok=True)
         model.write_text(f"model {number}", encoding="utf-8")
         model.with_name("bars_metadata.json").write_text(f"about {number}", encoding="utf-8")
-        place.state = new_state("key", "cpu-plain", None)
-        kept += place.train(DONE).replaced
+        training.state = new_state("key", "cpu-plain", None)
+        kept += training.train(DONE).replaced
     assert [one.name for one in kept] == ["bars.previous.pt", "bars.previous-2.pt", "bars.previous-3.pt"]
     assert [one.read_text(encoding="utf-8") for one in kept] == ["model 1", "model 2", "model 3"]
     about = [one.with_name(f"{one.stem}_metadata.json").read_text(encoding="utf-8") for one in kept]
     assert about == ["about 1", "about 2", "about 3"]
     # A model that is kept already is not kept twice.
     model.write_text("model 2", encoding="utf-8")
-    place.state = new_state("key", "cpu-plain", None)
-    assert [one.name for one in place.train(DONE).replaced] == ["bars.previous-2.pt"]
+    training.state = new_state("key", "cpu-plain", None)
+    assert [one.name for one in training.train(DONE).replaced] == ["bars.previous-2.pt"]
 
 
 def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
@@ -159,9 +165,9 @@ def test_many_files_of_a_program_are_copied_with_a_word_and_what_is_interrupted_
 
 
 def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_checkpoint(place.job.output / "bars_checkpoints", 58)
+    write_checkpoint(training.job.output / "bars_checkpoints", 58)
 
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -170,14 +176,14 @@ def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_c
         patch.setattr("harness.training.publish._copy", lambda *_: None)
         patch.setattr("harness.evidence.files.work_folder.copy_out", full)
         with pytest.raises(UserError, match="No space left"):
-            place.train(replace(DONE, step=60))
-    assert place.train().model
-    kept = place.job.output / "bars_checkpoints.previous"
+            training.train(replace(DONE, step=60))
+    assert training.train().model
+    kept = training.job.output / "bars_checkpoints.previous"
     assert [file.name[:14] for file in kept.iterdir()] == ["step-000000058"]
 
 
 def test_a_model_that_found_no_room_is_copied_by_the_same_command(
-    place: Place, tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+    training: TrainingUnderTest, tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -193,32 +199,32 @@ def test_a_model_that_found_no_room_is_copied_by_the_same_command(
         with pytest.raises(UserError, match=said):
             publish_program(folder, make_record(), tmp_path / "out")
         with pytest.raises(UserError, match=said):
-            place.train(DONE)
-    assert place.train().model
-    assert len(place.bench.made) == 1
+            training.train(DONE)
+    assert training.train().model
+    assert len(training.bench.made) == 1
 
 
-def test_earlier_checkpoints_that_cannot_be_kept_end_it_with_a_line(place: Place) -> None:
-    write_checkpoint(place.job.output / "bars_checkpoints", 58)
-    (place.job.output / "bars_checkpoints.previous").write_text("somebody's file", encoding="utf-8")
+def test_earlier_checkpoints_that_cannot_be_kept_end_it_with_a_line(training: TrainingUnderTest) -> None:
+    write_checkpoint(training.job.output / "bars_checkpoints", 58)
+    (training.job.output / "bars_checkpoints.previous").write_text("somebody's file", encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot be kept as bars_checkpoints\.previous: .*; move it away"):
-        place.train(replace(DONE, step=60))
-    assert (place.job.output / "bars_checkpoints.previous").read_text(encoding="utf-8") == "somebody's file"
+        training.train(replace(DONE, step=60))
+    assert (training.job.output / "bars_checkpoints.previous").read_text(encoding="utf-8") == "somebody's file"
 
 
-def test_a_model_that_is_kept_has_no_metadata_of_another(place: Place) -> None:
-    output = place.job.output
+def test_a_model_that_is_kept_has_no_metadata_of_another(training: TrainingUnderTest) -> None:
+    output = training.job.output
     output.mkdir(parents=True, exist_ok=True)
     (output / "bars.pt").write_bytes(b"weeks of work")
     (output / "bars.previous_metadata.json").write_text("of the one before", encoding="utf-8")
-    place.train(DONE)
+    training.train(DONE)
     assert (output / "bars.previous.pt").is_file()
     assert not (output / "bars.previous_metadata.json").exists()
 
 
-def test_models_are_never_in_memory_as_a_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.job.output.mkdir(parents=True)
-    (place.job.output / "bars.pt").write_bytes(b"weeks of work")
+def test_models_are_never_in_memory_as_a_whole(training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    training.job.output.mkdir(parents=True)
+    (training.job.output / "bars.pt").write_bytes(b"weeks of work")
     read_bytes = Path.read_bytes
 
     def no_model(file: Path) -> bytes:
@@ -226,4 +232,4 @@ def test_models_are_never_in_memory_as_a_whole(place: Place, monkeypatch: pytest
         return read_bytes(file)
 
     monkeypatch.setattr(Path, "read_bytes", no_model)
-    assert place.train(DONE).replaced
+    assert training.train(DONE).replaced

@@ -16,38 +16,46 @@ from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
 from harness.training.state import StateFile, new_state
 from tests.harness.training import scripted_attempts
-from tests.harness.training.scripted_attempts import DONE, GPU_CELL, MakePlace, Place, Pretending, Script, resumed_at
+from tests.harness.training.scripted_attempts import (
+    DONE,
+    GPU_CELL,
+    MakeTraining,
+    Script,
+    ScriptedAttemptsBench,
+    TrainingUnderTest,
+    resumed_at,
+)
 
 
-def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(place: Place) -> None:
-    ended = place.train(DONE)
-    output = place.job.output
+def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(training: TrainingUnderTest) -> None:
+    ended = training.train(DONE)
+    output = training.job.output
     assert ended.model == output / "bars.pt"
-    (run,) = place.bench.made
+    (run,) = training.bench.made
     assert (output / "bars.pt").read_text(encoding="utf-8") == f"of {run.run_id}"
     assert sorted(file.name for file in output.iterdir()) == [
         *("attempts.jsonl", "bars.pt", "bars_checkpoints", "bars_curves.csv", "bars_metadata.json")
     ]
-    assert not place.file.file.exists()
-    assert not list(place.bench.results.runs.glob("*/work/output/*_checkpoints"))
-    assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
+    assert not training.file.file.exists()
+    assert not list(training.bench.results.runs.glob("*/work/output/*_checkpoints"))
+    assert (run.name, run.resume_from, run.cell) == ("bars", (), training.job.cell)
     command = resolve_run(run, RunFolder(output)).intent.commands["train"]
     assert "--resume" not in command
 
 
 @pytest.mark.parametrize("done", [replace(DONE, not_verified="why"), replace(DONE, no_verifier="why")])
-def test_a_model_that_was_not_verified_is_there_and_that_is_said(done: Script, place: Place) -> None:
+def test_a_model_that_was_not_verified_is_there_and_that_is_said(done: Script, training: TrainingUnderTest) -> None:
     """Its verification took too long, or there was nothing to verify it in, as for an image of another contract."""
-    assert place.train(done).model is not None
-    assert place.display.problems == ["the model was not verified independently: why"]
+    assert training.train(done).model is not None
+    assert training.display.problems == ["the model was not verified independently: why"]
 
 
-def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
-    ended = place.train(Script(), Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
+def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(training: TrainingUnderTest) -> None:
+    ended = training.train(Script(), Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
     assert ended.model
-    assert [resumed_at(run) for run in place.bench.made] == [0, 0, 20, 20, 40]
-    assert "--resume" in resolve_run(place.bench.made[2], RunFolder(place.job.output)).intent.commands["train"]
-    told = [(line["begin"], line["outcome"], line["step"]) for line in place.lines]
+    assert [resumed_at(run) for run in training.bench.made] == [0, 0, 20, 20, 40]
+    assert "--resume" in resolve_run(training.bench.made[2], RunFolder(training.job.output)).intent.commands["train"]
+    told = [(line["begin"], line["outcome"], line["step"]) for line in training.lines]
     assert told == [
         ("first", "failed", 0),
         ("same-again", "failed", 20),
@@ -55,15 +63,15 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -
         ("same-again", "failed", 40),
         ("same-again", "completed", 58),
     ]
-    assert place.display.problems[0].endswith(", 0 steps are kept; next: the same again, from the beginning")
-    assert place.display.problems[2] == (
+    assert training.display.problems[0].endswith(", 0 steps are kept; next: the same again, from the beginning")
+    assert training.display.problems[2] == (
         "attempt 3 hung (hang-forward), 20 steps are kept; next: the same again, from the last checkpoint"
     )
 
 
-def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(place: Place) -> None:
-    place.train(Script(class_="oom-gpu"), Script(class_="oom-gpu"), Script(step=20), DONE)
-    intents = [resolve_run(run, RunFolder(place.job.output)).intent for run in place.bench.made]
+def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(training: TrainingUnderTest) -> None:
+    training.train(Script(class_="oom-gpu"), Script(class_="oom-gpu"), Script(step=20), DONE)
+    intents = [resolve_run(run, RunFolder(training.job.output)).intent for run in training.bench.made]
     assert [intent.cell for intent in intents] == ["cpu-plain", *["cpu-plain~fresh-allocator"] * 3]
     assert intents[1].variables["train"]["MALLOC_ARENA_MAX"] == "2"
     assert intents[0].environment_hash != intents[1].environment_hash == intents[3].environment_hash
@@ -72,49 +80,53 @@ def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(
     assert intents[0].workload_hash == intents[1].workload_hash
 
 
-def test_exhausted_fallbacks_end_it_and_are_tried_again_when_asked(place: Place) -> None:
-    ended = place.train(*[Script(step=20)] * 8)
+def test_exhausted_fallbacks_end_it_and_are_tried_again_when_asked(training: TrainingUnderTest) -> None:
+    ended = training.train(*[Script(step=20)] * 8)
     assert ended.model is None
     assert ended.exhausted
     assert "without getting further than step 20" in ended.exhausted
     begins = [line["begin"] for line in ended.attempts]
-    ended = place.train(Script(), DONE)
+    ended = training.train(Script(), DONE)
     assert [line["begin"] for line in ended.attempts] == [*begins, "by-hand", "same-again"]
-    assert resumed_at(place.bench.made[-2]) == 20
-    assert place.bench.made[-2].cell == place.job.cell
+    assert resumed_at(training.bench.made[-2]) == 20
+    assert training.bench.made[-2].cell == training.job.cell
 
 
-def test_ctrl_c_is_reported_and_the_same_call_resumes(place: Place) -> None:
+def test_ctrl_c_is_reported_and_the_same_call_resumes(training: TrainingUnderTest) -> None:
     with pytest.raises(KeyboardInterrupt):
-        place.train(Script(), Script(step=30, interrupt=True))
-    assert [(line["begin"], line["outcome"]) for line in place.lines] == [
+        training.train(Script(), Script(step=30, interrupt=True))
+    assert [(line["begin"], line["outcome"]) for line in training.lines] == [
         ("first", "failed"),
         ("same-again", "interrupted"),
     ]
-    assert place.train(DONE).model
-    assert place.lines[-1]["begin"] == "resumed"
-    assert resumed_at(place.bench.made[-1]) == 30
+    assert training.train(DONE).model
+    assert training.lines[-1]["begin"] == "resumed"
+    assert resumed_at(training.bench.made[-1]) == 30
 
 
-def test_an_attempt_that_was_noted_and_never_begun_is_made(place: Place) -> None:
+def test_an_attempt_that_was_noted_and_never_begun_is_made(training: TrainingUnderTest) -> None:
     with pytest.raises(IndexError):
-        place.train(Script(step=20))
-    assert place.train(DONE).model
-    assert [line["begin"] for line in place.lines] == ["first", "same-again"]
-    assert [run.run_id[-2:] for run in place.bench.made] == ["-1", "-2", "-2"]
+        training.train(Script(step=20))
+    assert training.train(DONE).model
+    assert [line["begin"] for line in training.lines] == ["first", "same-again"]
+    assert [run.run_id[-2:] for run in training.bench.made] == ["-1", "-2", "-2"]
 
 
-def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_before_the_model_is_in_place_costs_nothing(
+    training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(StateFile, "remove", lambda _: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
-            place.train(DONE)
-    ended = place.train()
+            training.train(DONE)
+    ended = training.train()
     assert ended.model
-    assert len(place.bench.made) == 1
+    assert len(training.bench.made) == 1
 
 
-def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_run_is_named_where_the_user_has_it(
+    training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def contained(run: Run, folder: RunFolder, resolve: Callable[..., RunSpec] = resolve_run) -> RunSpec:
         spec = resolve(run, folder)
         container = Container("image", 1, 1, str(folder.new_work.path), data=("/home/me/es.csv",))
@@ -124,100 +136,109 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(place: Place, monkeypa
     monkeypatch.setattr(scripted_attempts, "WORDS", said)
     monkeypatch.setattr(scripted_attempts, "resolve_run", contained)
     with pytest.raises(
-        UserError, match=f"^the app says: '{place.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv'$"
+        UserError,
+        match=f"^the app says: '{training.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv'$",
     ):
-        place.train(Script(class_="user-code", exit="exit 2"))
+        training.train(Script(class_="user-code", exit="exit 2"))
 
 
 @pytest.mark.parametrize(("steps", "left"), [((), False), ((20,), True), (None, True)])
 def test_of_a_training_that_the_app_refused_its_words_are_reported_and_nothing_is_left_to_continue(
-    place: Place, steps: tuple[int, ...] | None, left: bool
+    training: TrainingUnderTest, steps: tuple[int, ...] | None, left: bool
 ) -> None:
     with pytest.raises(UserError, match=r"^the app says: 'something is wrong with the data'$"):
-        place.train(Script(class_="user-code", exit="exit 2", accounted=steps))
-    assert (place.file.unfinished_other("another") is not None) == left
-    assert (place.file.read("key") is not None) == left
+        training.train(Script(class_="user-code", exit="exit 2", accounted=steps))
+    assert (training.file.unfinished_other("another") is not None) == left
+    assert (training.file.read("key") is not None) == left
 
 
 def test_of_a_training_that_was_refused_before_it_began_nothing_is_left_to_continue(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise UserError("63 sessions are needed")
 
-    monkeypatch.setattr(Pretending, "data_of", refuse)
+    monkeypatch.setattr(ScriptedAttemptsBench, "data_of", refuse)
     with pytest.raises(UserError, match="63 sessions"):
-        place.train()
-    assert not place.file.file.exists()
-    assert not place.job.output.exists()
+        training.train()
+    assert not training.file.file.exists()
+    assert not training.job.output.exists()
     # A folder that was there before belongs to the user.
-    place.job.output.mkdir()
+    training.job.output.mkdir()
     with pytest.raises(UserError, match="63 sessions"):
-        place.train()
-    assert list(place.job.output.iterdir()) == []
+        training.train()
+    assert list(training.job.output.iterdir()) == []
 
 
-def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None:
+def test_an_engine_that_is_gone_is_not_the_trainings_fault(training: TrainingUnderTest) -> None:
     with pytest.raises(UserError, match="the same command continues"):
-        place.train(Script("interrupted", None, step=20))
-    assert place.train(DONE).model
-    assert resumed_at(place.bench.made[-1]) == 20
+        training.train(Script("interrupted", None, step=20))
+    assert training.train(DONE).model
+    assert resumed_at(training.bench.made[-1]) == 20
 
 
-def test_wrong_numbers_are_never_resumed_from(place: Place) -> None:
+def test_wrong_numbers_are_never_resumed_from(training: TrainingUnderTest) -> None:
     wrong = Script(class_="wrong-result", step=58, exit="exit 0", with_result=True)
-    place.train(Script(step=20), wrong, Script(step=25), DONE)
-    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 25]
-    assert [line["step"] for line in place.lines] == [20, 0, 25, 58]
+    training.train(Script(step=20), wrong, Script(step=25), DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [0, 20, 20, 25]
+    assert [line["step"] for line in training.lines] == [20, 0, 25, 58]
 
 
 @pytest.mark.parametrize(
     "class_", ["wrong-result", "verification-failed", "work-folder", "model-damaged", "model-does-not-load"]
 )
 @pytest.mark.parametrize("with_result", [True, False])
-def test_an_attempt_that_was_judged_wrong_hands_over_nothing(class_: str, with_result: bool, place: Place) -> None:
-    place.train(Script(class_=class_, step=58, with_result=with_result), DONE)
-    assert [resumed_at(run) for run in place.bench.made] == [0, 0]
+def test_an_attempt_that_was_judged_wrong_hands_over_nothing(
+    class_: str, with_result: bool, training: TrainingUnderTest
+) -> None:
+    training.train(Script(class_=class_, step=58, with_result=with_result), DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [0, 0]
 
 
-def test_after_two_wrong_ones_in_a_row_it_begins_again(place: Place) -> None:
+def test_after_two_wrong_ones_in_a_row_it_begins_again(training: TrainingUnderTest) -> None:
     wrong = Script(class_="verification-failed", step=58)
-    place.train(Script(step=20), wrong, wrong, DONE)
-    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 0]
+    training.train(Script(step=20), wrong, wrong, DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [0, 20, 20, 0]
 
 
-def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for(place: Place) -> None:
-    place.train(Script(step=40, accounted=(39,)), Script(step=20, accounted=(20,)), Script(step=30, accounted=()), DONE)
-    assert [resumed_at(run) for run in place.bench.made] == [0, 0, 20, 20]
-    assert place.display.problems[-1] == (
+def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for(training: TrainingUnderTest) -> None:
+    training.train(
+        Script(step=40, accounted=(39,)), Script(step=20, accounted=(20,)), Script(step=30, accounted=()), DONE
+    )
+    assert [resumed_at(run) for run in training.bench.made] == [0, 0, 20, 20]
+    assert training.display.problems[-1] == (
         "the model was verified from step 20 on: other attempts made the steps before, which "
         "cannot be repeated for comparison; that they were made is known from progress alone"
     )
 
 
-def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
+def test_a_damaged_checkpoint_is_passed_over(training: TrainingUnderTest) -> None:
     with pytest.raises(IndexError):
-        place.train(Script(step=20), Script(step=30))
-    checkpoints = Path(place.bench.results.folder_of(place.bench.made[1].run_id).work.output, "bars_checkpoints")
+        training.train(Script(step=20), Script(step=30))
+    checkpoints = Path(training.bench.results.folder_of(training.bench.made[1].run_id).work.output, "bars_checkpoints")
     (last,) = checkpoints.glob("step-000000030.*")
     last.write_bytes(last.read_bytes()[:-1])
-    place.train(DONE)
-    assert resumed_at(place.bench.made[-1]) == 20
+    training.train(DONE)
+    assert resumed_at(training.bench.made[-1]) == 20
 
 
-def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
-    place.job = replace(place.job, injected_fault="segv@35")
-    assert place.train(Script(step=20), DONE).model
-    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "after segv"]
-    commands = [resolve_run(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
+def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_from_it(
+    training: TrainingUnderTest,
+) -> None:
+    training.job = replace(training.job, injected_fault="segv@35")
+    assert training.train(Script(step=20), DONE).model
+    assert [run.injected_fault for run in training.bench.made] == ["segv@35", "after segv"]
+    commands = [
+        resolve_run(run, RunFolder(training.job.output)).intent.commands["train"] for run in training.bench.made
+    ]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
 
-def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
-    place.train(DONE)
-    place.state = new_state("key", "cpu-plain", None)
-    place.train(Script(), DONE)
-    assert [line["attempt"] for line in place.lines] == [1, 1, 2]
+def test_attempts_of_earlier_trainings_stay_in_the_file(training: TrainingUnderTest) -> None:
+    training.train(DONE)
+    training.state = new_state("key", "cpu-plain", None)
+    training.train(Script(), DONE)
+    assert [line["attempt"] for line in training.lines] == [1, 1, 2]
 
 
 def fragmenting(minute: int, share: float) -> Progress:
@@ -228,15 +249,15 @@ def fragmenting(minute: int, share: float) -> Progress:
 
 
 def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
-    make_place: MakePlace, dual_host: HostFacts
+    make_training: MakeTraining, dual_host: HostFacts
 ) -> None:
-    place = make_place(dual_host, GPU_CELL)
+    training = make_training(dual_host, GPU_CELL)
     lines = [fragmenting(minute, 0.2 + minute / 200) for minute in range(60)]
-    assert place.train(Script(step=20, lines=lines), DONE).model
-    assert [(line["begin"], line["outcome"]) for line in place.lines] == [
+    assert training.train(Script(step=20, lines=lines), DONE).model
+    assert [(line["begin"], line["outcome"]) for line in training.lines] == [
         ("first", "interrupted"),
         ("planned-restart", "completed"),
     ]
-    assert resumed_at(place.bench.made[1]) == 20
-    assert place.bench.made[1].cell == place.job.cell
-    assert "unused pieces rose from" in place.display.problems[0]
+    assert resumed_at(training.bench.made[1]) == 20
+    assert training.bench.made[1].cell == training.job.cell
+    assert "unused pieces rose from" in training.display.problems[0]

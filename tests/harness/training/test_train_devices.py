@@ -15,13 +15,13 @@ from harness.matrix.cells import Matrix
 from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.training.state import new_state
-from tests.harness.training.scripted_attempts import DONE, GPU_CELL, MakePlace, Probes, Script, resumed_at
+from tests.harness.training.scripted_attempts import DONE, GPU_CELL, MakeTraining, Probes, Script, resumed_at
 
 
-def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFacts) -> None:
-    place = make_place(dual_host, GPU_CELL, strategy="ddp")
-    place.job = replace(place.job, allow_cpu=True)
-    place.train(
+def test_two_gpus_then_one_then_the_cpu(make_training: MakeTraining, dual_host: HostFacts) -> None:
+    training = make_training(dual_host, GPU_CELL, strategy="ddp")
+    training.job = replace(training.job, allow_cpu=True)
+    training.train(
         Script(class_="hang-collective", step=10),
         Script(class_="hang-collective"),
         Script(class_="hang-collective"),
@@ -29,7 +29,7 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
         Script("host-fault", "unhealthy-gpu", unhealthy=(1,)),
         DONE,
     )
-    assert [(run.cell.id, run.gpus, run.workload.strategy) for run in place.bench.made] == [
+    assert [(run.cell.id, run.gpus, run.workload.strategy) for run in training.bench.made] == [
         (GPU_CELL, (0, 1), "ddp"),
         (f"{GPU_CELL}~no-p2p", (0, 1), "ddp"),
         (f"{GPU_CELL}~no-p2p", (0,), "single"),
@@ -37,100 +37,100 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
         (f"{GPU_CELL}~no-p2p", (1,), "single"),
         ("cpu-plain", (), "single"),
     ]
-    assert [resumed_at(run) for run in place.bench.made] == [0, *[10] * 5]
-    no_p2p = resolve_run(place.bench.made[1], RunFolder(place.job.output)).intent.variables["train"]
+    assert [resumed_at(run) for run in training.bench.made] == [0, *[10] * 5]
+    no_p2p = resolve_run(training.bench.made[1], RunFolder(training.job.output)).intent.variables["train"]
     assert no_p2p["NCCL_P2P_DISABLE"] == "1"
     # On one device, micro-batches of 32 add up to the gradients of the same batch.
-    assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]
-    assert {run.workload.batch_size for run in place.bench.made} == {64}
+    assert [run.workload.micro_batch_size for run in training.bench.made] == [None, None, *[32] * 4]
+    assert {run.workload.batch_size for run in training.bench.made} == {64}
 
 
 def test_the_cpu_takes_over_where_that_is_allowed_and_no_longer_than_that(
-    make_place: MakePlace, dual_host: HostFacts
+    make_training: MakeTraining, dual_host: HostFacts
 ) -> None:
-    place = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
-    ended = place.train(Script(class_="missing-arch", step=10), *[Script(class_="missing-arch")] * 7)
+    training = make_training(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
+    ended = training.train(Script(class_="missing-arch", step=10), *[Script(class_="missing-arch")] * 7)
     assert ended.model is None
     assert ended.exhausted
     assert "--allow-cpu" in ended.exhausted
-    assert {run.cell.stack.accelerator for run in place.bench.made} == {"rocm"}
-    job = place.job
-    place.job = replace(job, allow_cpu=True)
+    assert {run.cell.stack.accelerator for run in training.bench.made} == {"rocm"}
+    job = training.job
+    training.job = replace(job, allow_cpu=True)
     with pytest.raises(KeyboardInterrupt):
-        place.train(Script(step=30, interrupt=True))
-    assert (place.bench.made[-1].cell.stack.name, place.lines[-1]["begin"]) == ("cpu", "cpu")
-    place.job = job
-    assert place.train(DONE).model
-    assert (place.bench.made[-1].cell.id, place.lines[-1]["begin"]) == (GPU_CELL, "by-hand")
-    assert resumed_at(place.bench.made[-1]) == 30
+        training.train(Script(step=30, interrupt=True))
+    assert (training.bench.made[-1].cell.stack.name, training.lines[-1]["begin"]) == ("cpu", "cpu")
+    training.job = job
+    assert training.train(DONE).model
+    assert (training.bench.made[-1].cell.id, training.lines[-1]["begin"]) == (GPU_CELL, "by-hand")
+    assert resumed_at(training.bench.made[-1]) == 30
 
 
 def test_another_stack_resumes_what_the_first_one_cannot_train(
-    make_place: MakePlace, dual_host: HostFacts, matrix: Matrix
+    make_training: MakeTraining, dual_host: HostFacts, matrix: Matrix
 ) -> None:
-    place = make_place(dual_host, GPU_CELL)
+    training = make_training(dual_host, GPU_CELL)
     other = matrix.cells["rocm6.2-torch2.5.1-plain"]
-    place.job = replace(place.job, others=(other,))
-    assert place.train(Script(step=10), *[Script()] * 7, DONE).model
-    assert [run.cell.stack.name for run in place.bench.made] == [*["rocm6.3-torch2.9.1"] * 8, other.stack.name]
-    assert (place.lines[-1]["begin"], resumed_at(place.bench.made[-1])) == ("other-stack", 10)
+    training.job = replace(training.job, others=(other,))
+    assert training.train(Script(step=10), *[Script()] * 7, DONE).model
+    assert [run.cell.stack.name for run in training.bench.made] == [*["rocm6.3-torch2.9.1"] * 8, other.stack.name]
+    assert (training.lines[-1]["begin"], resumed_at(training.bench.made[-1])) == ("other-stack", 10)
     # The other stack begins with the settings that were asked for.
-    assert place.bench.made[-1].cell == other
+    assert training.bench.made[-1].cell == other
 
 
 def test_without_a_healthy_gpu_it_begins_on_the_cpu_where_that_is_allowed(
-    make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep]
+    make_training: MakeTraining, dual_host: HostFacts, make_step: Callable[..., HealthStep]
 ) -> None:
-    place = make_place(dual_host, GPU_CELL)
-    append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
+    training = make_training(dual_host, GPU_CELL)
+    append_steps(training.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
     with pytest.raises(UserError, match="--allow-cpu"):
-        place.train()
-    place.file.remove()
-    place.state = new_state("key", GPU_CELL, None)
-    place.job = replace(place.job, allow_cpu=True)
-    assert place.train(DONE).model
-    assert [(run.cell.id, run.gpus) for run in place.bench.made] == [("cpu-plain", ())]
+        training.train()
+    training.file.remove()
+    training.state = new_state("key", GPU_CELL, None)
+    training.job = replace(training.job, allow_cpu=True)
+    assert training.train(DONE).model
+    assert [(run.cell.id, run.gpus) for run in training.bench.made] == [("cpu-plain", ())]
 
 
-def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:
-    place = make_place(dual_host, GPU_CELL)
+def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_training: MakeTraining, dual_host: HostFacts) -> None:
+    training = make_training(dual_host, GPU_CELL)
     with pytest.raises(IndexError):
-        place.train(Script("host-fault", "unhealthy-gpu", unhealthy=(0,)))
-    assert place.bench.made[0].gpus == (0,)
-    place.state = new_state("key", GPU_CELL, None)
-    place.file.remove()
-    place.train(DONE)
-    assert place.bench.made[-1].gpus == (1,)
-    alone = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
+        training.train(Script("host-fault", "unhealthy-gpu", unhealthy=(0,)))
+    assert training.bench.made[0].gpus == (0,)
+    training.state = new_state("key", GPU_CELL, None)
+    training.file.remove()
+    training.train(DONE)
+    assert training.bench.made[-1].gpus == (1,)
+    alone = make_training(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
     with pytest.raises(UserError, match=r"too few GPUs are healthy \(GPU 0: gone\)"):
         alone.train(DONE)
 
 
 def test_unhealthy_gpus_are_probed_again_each_time_a_training_is_called_for(
-    make_place: MakePlace,
+    make_training: MakeTraining,
     dual_host: HostFacts,
     make_step: Callable[..., HealthStep],
     probed_again: Probes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = make_place(dual_host, GPU_CELL)
-    append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
+    training = make_training(dual_host, GPU_CELL)
+    append_steps(training.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
     with pytest.raises(UserError, match=r"^too few GPUs are healthy \(GPU 0: gone; GPU 1: gone\)"):
-        place.train()
+        training.train()
     assert probed_again == [(0,), (1,)]
 
     def reset(run: Run, results: Results, *_: object) -> None:
         append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
 
     monkeypatch.setattr("harness.campaign.gpus.unhealthy.recheck", reset)
-    assert place.train(DONE).model
-    assert [run.gpus for run in place.bench.made] == [(1,)]
+    assert training.train(DONE).model
+    assert [run.gpus for run in training.bench.made] == [(1,)]
 
 
 def test_on_a_cpu_no_gpu_is_probed(
-    make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep], probed_again: Probes
+    make_training: MakeTraining, dual_host: HostFacts, make_step: Callable[..., HealthStep], probed_again: Probes
 ) -> None:
-    place = make_place(dual_host)
-    append_steps(place.bench.results, [make_step(good=False)])
-    assert place.train(DONE).model
+    training = make_training(dual_host)
+    append_steps(training.bench.results, [make_step(good=False)])
+    assert training.train(DONE).model
     assert probed_again == []

@@ -39,17 +39,17 @@ def fixed(tmp_path):
         done = fix(path, inspect(path, **reading), output, changes, **reading)
         rows = list(csv.reader(io.StringIO(changes.read_text())))
         assert rows[0] == ["line", "action", "reason", "was", "now"]
-        told = [(int(number), *rest) for number, *rest in rows[1:]]
-        assert sum(done.reasons.values()) == len(told) == done.dropped + done.changed + done.moved
-        return done, output.read_bytes().decode("utf-8", "replace").splitlines(keepends=True), told
+        logged = [(int(number), *rest) for number, *rest in rows[1:]]
+        assert sum(done.reasons.values()) == len(logged) == done.dropped + done.changed + done.moved
+        return done, output.read_bytes().decode("utf-8", "replace").splitlines(keepends=True), logged
 
     return do
 
 
 def test_a_good_file_is_copied_as_it_is(fixed):
-    done, lines, told = fixed(HEADER + "".join(GOOD) + "\n\n")
+    done, lines, logged = fixed(HEADER + "".join(GOOD) + "\n\n")
     assert lines == [HEADER, *GOOD, "\n", "\n"]
-    assert (done.dropped, told) == (0, [])
+    assert (done.dropped, logged) == (0, [])
 
 
 ONE_ROW = {
@@ -67,16 +67,16 @@ ONE_ROW = {
 @pytest.mark.parametrize("case", ONE_ROW)
 def test_a_row_that_is_no_bar_is_dropped(fixed, case):
     bad, reason = ONE_ROW[case]
-    done, lines, told = fixed(HEADER + "".join([*GOOD[:50], bad, *GOOD[51:]]))
-    assert told == [(52, "dropped", reason, bad.rstrip("\n"), "")]
+    done, lines, logged = fixed(HEADER + "".join([*GOOD[:50], bad, *GOOD[51:]]))
+    assert logged == [(52, "dropped", reason, bad.rstrip("\n"), "")]
     assert lines == [HEADER, *GOOD[:50], *GOOD[51:]]
     assert (done.dropped, done.changed, done.moved) == (1, 0, 0)
 
 
 def test_all_of_rows_that_differ_are_dropped(fixed):
     rows = [*GOOD[:50], line(50, c="4000.50"), line(50), line(50), *GOOD[51:]]
-    done, lines, told = fixed(HEADER + "".join(rows))
-    assert [(number, reason) for number, _, reason, _, _ in told] == [
+    done, lines, logged = fixed(HEADER + "".join(rows))
+    assert [(number, reason) for number, _, reason, _, _ in logged] == [
         (52, "the same stamp as line 54 with other values (3 rows in all)"),
         (53, "the same stamp as line 52 with other values (3 rows in all)"),
         (54, "the same stamp as line 52 with other values (3 rows in all)"),
@@ -86,14 +86,14 @@ def test_all_of_rows_that_differ_are_dropped(fixed):
 
 
 def test_a_row_that_is_no_bar_is_no_rival(fixed):
-    _, lines, told = fixed(HEADER + "".join([*GOOD[:50], line(50, c="9000.00"), *GOOD[50:]]))
-    assert [row[:3] for row in told] == [(52, "dropped", "open or close is outside low..high")]
+    _, lines, logged = fixed(HEADER + "".join([*GOOD[:50], line(50, c="9000.00"), *GOOD[50:]]))
+    assert [row[:3] for row in logged] == [(52, "dropped", "open or close is outside low..high")]
     assert lines == [HEADER, *GOOD]
 
 
 def test_a_vix_that_is_none_is_emptied(fixed):
-    done, lines, told = fixed(HEADER + "".join([*GOOD[:50], line(50, vix="0"), *GOOD[51:]]))
-    assert told == [(52, "changed", "vix is not above zero", line(50, vix="0")[:-1], line(50, vix="")[:-1])]
+    done, lines, logged = fixed(HEADER + "".join([*GOOD[:50], line(50, vix="0"), *GOOD[51:]]))
+    assert logged == [(52, "changed", "vix is not above zero", line(50, vix="0")[:-1], line(50, vix="")[:-1])]
     assert lines[51] == line(50, vix="")
     assert (done.dropped, done.changed, done.moved) == (0, 1, 0)
 
@@ -107,23 +107,23 @@ def test_a_quoted_row_stays_quoted_where_it_must(fixed):
 
 def test_too_many_prices_off_the_grid_stay(fixed):
     rows = [line(minute, o="4000.10") if minute % 50 == 0 else line(minute) for minute in range(300)]
-    _, lines, told = fixed(HEADER + "".join(rows))
-    assert (lines, told) == ([HEADER, *rows], [])
+    _, lines, logged = fixed(HEADER + "".join(rows))
+    assert (lines, logged) == ([HEADER, *rows], [])
 
 
 def test_the_fewest_rows_are_moved(fixed):
     rows = [*GOOD[:20], GOOD[200], *GOOD[20:200], *GOOD[201:]]
     rows[250], rows[251] = rows[251], rows[250]
-    done, lines, told = fixed(HEADER + "".join(rows))
+    done, lines, logged = fixed(HEADER + "".join(rows))
     assert lines == [HEADER, *GOOD]
-    assert [row[:3] for row in told[:1]] == [(22, "moved", "out of order")]
-    assert (len(told), done.moved) == (2, 2)
+    assert [row[:3] for row in logged[:1]] == [(22, "moved", "out of order")]
+    assert (len(logged), done.moved) == (2, 2)
 
 
 def test_rows_out_of_order_meet_their_duplicates(fixed):
     rows = [*GOOD[:100], GOOD[7], *GOOD[100:], line(150, c="4000.50"), line(20, vix="0")]
-    _, lines, told = fixed(HEADER + "".join(rows))
-    assert [(number, action) for number, action, *_ in told] == [
+    _, lines, logged = fixed(HEADER + "".join(rows))
+    assert [(number, action) for number, action, *_ in logged] == [
         (22, "dropped"),
         (102, "dropped"),
         (153, "dropped"),
@@ -135,21 +135,21 @@ def test_rows_out_of_order_meet_their_duplicates(fixed):
 
 def test_a_last_line_that_is_not_ended_is_dropped(fixed):
     for text in (GOOD[-1][:-1], "2024-01-0"):
-        _, lines, told = fixed(HEADER + "".join(GOOD[:-1]) + text)
-        assert told == [(301, "dropped", merged_csv.UNENDED, text, "")]
+        _, lines, logged = fixed(HEADER + "".join(GOOD[:-1]) + text)
+        assert logged == [(301, "dropped", merged_csv.UNENDED, text, "")]
         assert lines == [HEADER, *GOOD[:-1]]
 
 
 def test_a_line_that_is_no_text(fixed):
-    _, lines, told = fixed((HEADER + "".join(GOOD)).encode() + b"\xe9\xff\0\n")
-    assert [row[:3] for row in told] == [(302, "dropped", "the line is not UTF-8 text")]
+    _, lines, logged = fixed((HEADER + "".join(GOOD)).encode() + b"\xe9\xff\0\n")
+    assert [row[:3] for row in logged] == [(302, "dropped", "the line is not UTF-8 text")]
     assert lines == [HEADER, *GOOD]
 
 
 def test_single_trades_may_be_alike(fixed):
     trades = [line(minute // 3, h="4000.00", low="4000.00", c="4000.00") for minute in range(90)]
-    _, lines, told = fixed(HEADER + "".join(trades))
-    assert (lines, told) == ([HEADER, *trades], [])
+    _, lines, logged = fixed(HEADER + "".join(trades))
+    assert (lines, logged) == ([HEADER, *trades], [])
 
 
 def test_parts_of_any_size_make_the_same_copy(fixed, monkeypatch):
@@ -225,8 +225,8 @@ def test_a_vendors_file_keeps_its_columns(fixed):
     other = ROWS[60].replace(";7;", ";8;")
     text = VENDOR + "".join([*ROWS[:30], bad, *ROWS[31:], other, ROWS[5]]) + ROWS[7][:20]
     reading = {"stamp_side": "start"}
-    _, lines, told = fixed(text, **reading)
-    assert [(number, reason) for number, _, reason, _, _ in told] == [
+    _, lines, logged = fixed(text, **reading)
+    assert [(number, reason) for number, _, reason, _, _ in logged] == [
         (32, "open or close is outside low..high"),
         (62, "the same stamp as line 122 with other values (2 rows in all)"),
         (122, "the same stamp as line 62 with other values (2 rows in all)"),
@@ -249,10 +249,10 @@ def test_rows_that_are_no_lines_become_a_csv(fixed, tmp_path, kind):
         (tmp_path / name).write_bytes(scid_bytes(stamps.dt.epoch("s"), frame, 9, frame["volume"]))
     else:
         frame.write_parquet(tmp_path / name)
-    _, lines, told = fixed(None, name=name, stamp_side="start")
+    _, lines, logged = fixed(None, name=name, stamp_side="start")
     shown = "2024-01-02T14:30:00Z,4000.0,3000.0,3999.0,4000.25,7"
     symbol = {"scid": "", "parquet": ",ESH4"}[kind]
-    assert told == [(31, "dropped", "open or close is outside low..high", f"{shown}{symbol}", "")]
+    assert logged == [(31, "dropped", "open or close is outside low..high", f"{shown}{symbol}", "")]
     assert lines[0] == f"ts,open,high,low,close,volume{',symbol' if symbol else ''}\n"
     before = read_vendor(tmp_path / name, stamp_side="start").frame.drop("line")
     after = read_vendor(tmp_path / "out" / name, stamp_side="start").frame.drop("line")

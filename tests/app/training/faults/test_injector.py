@@ -116,13 +116,13 @@ def position(tmp_path, rank=0):
         return None
 
 
-def stands_at(tmp_path, place, rank=0):
+def require_stalled_at(tmp_path, place, rank=0):
     """Assert that the training reaches `place` and stays there."""
     assert until(lambda: position(tmp_path, rank) == place), position(tmp_path, rank)
     assert not until(lambda: position(tmp_path, rank) != place, 0.3)
 
 
-def stack(tmp_path, pid, word, rank=0):
+def stacks_of(tmp_path, pid, word, rank=0):
     """Return the stacks that `pid` writes on a signal, without Python's lock if necessary; they contain `word`."""
     file = tmp_path / "run" / f"stacks-{rank}.txt"
     before = len(file.read_text())
@@ -191,8 +191,8 @@ def test_error(begin, tmp_path, kind):
 def test_hang(begin, tmp_path, kind):
     process = begin(f"{kind}@{STEP}")
     place, frame = HANGS[kind]
-    stands_at(tmp_path, place)
-    stack(tmp_path, process.pid, frame)
+    require_stalled_at(tmp_path, place)
+    stacks_of(tmp_path, process.pid, frame)
     # SIGTERM asks for a clean end first, which does not come; a process that can handle it ends at a repeated one.
     holds = kind == "hold-gil"
     ends = until(lambda: process.terminate() or process.join(0.3) or not process.is_alive(), 2 if holds else 30)
@@ -212,26 +212,26 @@ def test_a_hang_in_the_exchange_leaves_the_others_waiting(begin, tmp_path):
         for rank in (0, 1)
     ]
     for rank in (0, 1):
-        stands_at(tmp_path, (STEP, EXCHANGE), rank)
-    assert "in hang" in stack(tmp_path, ranks[1].pid, "in _exchange", rank=1)
+        require_stalled_at(tmp_path, (STEP, EXCHANGE), rank)
+    assert "in hang" in stacks_of(tmp_path, ranks[1].pid, "in _exchange", rank=1)
     # This frame is written last, so the stacks are complete.
-    assert "exchange.py" in stack(tmp_path, ranks[0].pid, "in synchronise", rank=0)
+    assert "exchange.py" in stacks_of(tmp_path, ranks[0].pid, "in synchronise", rank=0)
 
 
 @pytest.mark.parametrize(("workers", "method"), [(0, "fork"), (2, "fork"), (1, "spawn")])
 def test_a_hang_in_the_loader_is_in_the_process_that_makes_batches(begin, tmp_path, workers, method):
     prepare = partial(multiprocessing.set_start_method, method, force=True)
     process = begin(f"hang-loader@{STEP}", "--loader-workers", workers, prepare=prepare)
-    stands_at(tmp_path, (STEP, WAITING))
+    require_stalled_at(tmp_path, (STEP, WAITING))
     makers = children(process.pid) if workers else [process.pid]
     assert len(makers) == max(workers, 1)
-    found = [stack(tmp_path, pid, "most recent call first") for pid in makers]
+    found = [stacks_of(tmp_path, pid, "most recent call first") for pid in makers]
     assert until(lambda: sum(map(partial(stalls, tmp_path), makers)) == 1, 10), found
-    assert "in hang" not in stack(tmp_path, process.pid, "in _step") or not workers
+    assert "in hang" not in stacks_of(tmp_path, process.pid, "in _step") or not workers
 
 
 def stalls(tmp_path, pid):
-    return "in hang" in stack(tmp_path, pid, "most recent call first")
+    return "in hang" in stacks_of(tmp_path, pid, "most recent call first")
 
 
 def descendants(pid):

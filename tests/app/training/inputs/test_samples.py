@@ -32,10 +32,10 @@ def test_columns_in_ticks_are_divided_by_the_rows_range_and_others_are_as_they_a
 
 
 def test_what_enters_a_network_is_of_the_order_of_one(merged):
-    made = split(build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)), "prior_vpoc_touched")
-    rows = made.train.inputs[made.train.ends]
-    assert np.abs(made.train.inputs).max() <= FURTHEST
-    varied = ~np.isinf(made.scaling.size)
+    samples = split(build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)), "prior_vpoc_touched")
+    rows = samples.train.inputs[samples.train.ends]
+    assert np.abs(samples.train.inputs).max() <= FURTHEST
+    varied = ~np.isinf(samples.scaling.size)
     assert varied.sum() > 45
     assert (np.abs(np.median(rows, axis=0)) < 0.2).all()
     assert (rows[:, varied].std(axis=0) > 0.3).all()
@@ -43,58 +43,58 @@ def test_what_enters_a_network_is_of_the_order_of_one(merged):
 
 def test_only_training_rows_decide_about_the_scaling(merged):
     features_ = build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
-    made = split(features_, "prior_vpoc_touched", inner=True)
-    last = np.datetime64(int(made.train.dates[-1]), "D")
+    samples = split(features_, "prior_vpoc_touched", inner=True)
+    last = np.datetime64(int(samples.train.dates[-1]), "D")
     later = pl.col("trade_date") > last.astype(dt.date)
     changed = features_.frame.with_columns(
         *(pl.when(later).then(9e6).otherwise(pl.col(name)).alias(name) for name in NAMES)
     )
     other = split(replace(features_, frame=changed), "prior_vpoc_touched", inner=True)
-    assert other.scaling.as_json() == made.scaling.as_json()
-    assert (other.train.inputs[other.train.ends] == made.train.inputs[made.train.ends]).all()
+    assert other.scaling.as_json() == samples.scaling.as_json()
+    assert (other.train.inputs[other.train.ends] == samples.train.inputs[samples.train.ends]).all()
     assert other.validation.inputs[other.validation.ends].max() == FURTHEST
 
 
 def test_the_scaling_is_the_same_for_all_windows(merged):
-    made = build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
-    narrow, wide = (split(made, "prior_vpoc_touched", window, inner=True) for window in (1, 32))
+    built = build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
+    narrow, wide = (split(built, "prior_vpoc_touched", window, inner=True) for window in (1, 32))
     assert narrow.scaling.as_json() == wide.scaling.as_json()
     assert (narrow.train.inputs == wide.train.inputs).all()
 
 
 def test_the_last_fifth_of_the_sessions_validates():
-    made = split(features("bar", [float(i % 2) for i in range(40)]), "y")
-    assert (made.train.sessions, made.inner, made.validation.sessions) == (16, None, 4)
-    assert (len(made.train), len(made.validation)) == (32, 8)
+    samples = split(features("bar", [float(i % 2) for i in range(40)]), "y")
+    assert (samples.train.sessions, samples.inner, samples.validation.sessions) == (16, None, 4)
+    assert (len(samples.train), len(samples.validation)) == (32, 8)
 
 
 def test_the_last_fifth_of_the_rest_chooses_the_epoch():
-    made = split(features("bar", [float(i % 2) for i in range(40)]), "y", inner=True)
-    assert [part.sessions for part in (made.train, made.inner, made.validation)] == [13, 3, 4]
-    assert made.train.dates[-1] < made.inner.dates[0]
-    assert made.inner.dates[-1] < made.validation.dates[0]
+    samples = split(features("bar", [float(i % 2) for i in range(40)]), "y", inner=True)
+    assert [part.sessions for part in (samples.train, samples.inner, samples.validation)] == [13, 3, 4]
+    assert samples.train.dates[-1] < samples.inner.dates[0]
+    assert samples.inner.dates[-1] < samples.validation.dates[0]
 
 
 def test_too_few_sessions_choose_nothing():
-    made = split(features("bar", [0.0, 1.0, 1.0], per_session=1), "y", inner=True)
-    assert (made.train.sessions, made.inner, made.validation.sessions) == (2, None, 1)
+    samples = split(features("bar", [0.0, 1.0, 1.0], per_session=1), "y", inner=True)
+    assert (samples.train.sessions, samples.inner, samples.validation.sessions) == (2, None, 1)
 
 
 def test_the_last_training_session_is_purged_when_labels_look_at_the_next():
     rows = features("session", [float(i) for i in range(10)], per_session=1)
-    made = split(rows, "y")
-    assert made.train.labels.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert made.validation.labels.tolist() == [8, 9]
-    made = split(rows, "y", inner=True)
-    assert made.train.labels.tolist() == [0, 1, 2, 3, 4]
-    assert made.inner is not None
-    assert made.inner.labels.tolist() == [6]
-    assert made.validation.labels.tolist() == [8, 9]
+    samples = split(rows, "y")
+    assert samples.train.labels.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert samples.validation.labels.tolist() == [8, 9]
+    samples = split(rows, "y", inner=True)
+    assert samples.train.labels.tolist() == [0, 1, 2, 3, 4]
+    assert samples.inner is not None
+    assert samples.inner.labels.tolist() == [6]
+    assert samples.validation.labels.tolist() == [8, 9]
 
 
 def test_rows_without_a_label_are_left_out():
-    made = split(features("bar", [0.0, None] * 5), "y")
-    assert (len(made.train), len(made.validation)) == (4, 1)
+    samples = split(features("bar", [0.0, None] * 5), "y")
+    assert (len(samples.train), len(samples.validation)) == (4, 1)
 
 
 def test_up_30_needs_more_than_30_bars_in_a_session():

@@ -95,8 +95,8 @@ def test_a_name_may_be_as_long_as_the_disk_takes(tmp_path: Path) -> None:
 def test_who_waits_long_for_a_lock_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"
-    for quiet, expected in ((storage.QUIET_SECONDS, []), (0.0, [said])):
+    message = f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"
+    for quiet, expected in ((storage.QUIET_SECONDS, []), (0.0, [message])):
         monkeypatch.setattr(storage, "QUIET_SECONDS", quiet)
         with locked(tmp_path / "lock"), pytest.raises(InUseError), locked(tmp_path / "lock", seconds=0.15):
             pass
@@ -150,7 +150,7 @@ def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=["fifo", "link", "folder", "endless"])
-def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def not_a_regular_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return the path of something that is no regular file; as a link, it leads to a precious file."""
     place, precious = tmp_path / "place", tmp_path / "precious"
     precious.write_text("precious", encoding="utf-8")
@@ -163,15 +163,15 @@ def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return place
 
 
-def test_what_is_no_file_is_neither_waited_for_nor_followed(no_file: Path) -> None:
-    told = r"regular file|symbolic links|directory"
-    with pytest.raises(OSError, match=told):
-        read_regular(no_file)
-    with pytest.raises(OSError, match=told), open_regular(no_file, adding=True):
+def test_what_is_no_file_is_neither_waited_for_nor_followed(not_a_regular_file: Path) -> None:
+    message = r"regular file|symbolic links|directory"
+    with pytest.raises(OSError, match=message):
+        read_regular(not_a_regular_file)
+    with pytest.raises(OSError, match=message), open_regular(not_a_regular_file, adding=True):
         pass
-    with pytest.raises(OSError, match=told), locked(no_file):
+    with pytest.raises(OSError, match=message), locked(not_a_regular_file):
         pass
-    assert (no_file.parent / "precious").read_text(encoding="utf-8") == "precious"
+    assert (not_a_regular_file.parent / "precious").read_text(encoding="utf-8") == "precious"
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_says_a_smaller_size_is_read_whole() -> None:
-    said = Path("/proc/self/environ")
-    assert said.stat().st_size == 0
-    assert read_regular(said) == said.read_bytes() != b""
+    file = Path("/proc/self/environ")
+    assert file.stat().st_size == 0
+    assert read_regular(file) == file.read_bytes() != b""
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "remedy"),
     [
         (errno.ENOSPC, "free space"),
         (errno.ENOTDIR, "a file has the name of this folder"),
@@ -221,8 +221,8 @@ def test_in_a_folder_that_a_group_shares_no_umask_keeps_others_out(
         (errno.EISDIR, "choose another folder"),
     ],
 )
-def test_the_remedy_is_that_of_the_error(number: int, told: str) -> None:
-    assert told in remedy_for(OSError(number, ""))
+def test_the_remedy_is_that_of_the_error(number: int, remedy: str) -> None:
+    assert remedy in remedy_for(OSError(number, ""))
 
 
 def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from harness.campaign.bench import gpu_locks
 from harness.campaign.bench.gpu_locks import GpuClaim, Holder, gpu_lock_file, is_free, lock_gpus
 from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
-from tests.harness.gpu_tree import silent
+from tests.harness.gpu_tree import hanging_reads
 
 # A harness that holds GPU 0 and, if asked, a process of its run that has inherited the lock.
 HOLD = """
@@ -87,21 +87,21 @@ def claim(root: Path, *gpus: int, name: str = "mine") -> GpuClaim:
     return GpuClaim(root / "runs" / name, tuple(map(a_gpu, gpus)))
 
 
-class Told(Exception):  # noqa: N818
+class WouldWaitError(Exception):
     """Raised by `stop_waiting` instead of waiting; the text is the message that a waiting user would read."""
 
 
 def stop_waiting(text: str) -> None:
-    raise Told(text)
+    raise WouldWaitError(text)
 
 
-def obstacle(root: Path, *claims: GpuClaim, **options: object) -> str | None:
+def waiting_message(root: Path, *claims: GpuClaim, **options: object) -> str | None:
     """Return the message about what these claims would wait for; None if one of them can be had at once."""
     try:
         with lock_gpus(claims, stop_waiting, root=root, **options):  # type: ignore[arg-type]
             return None
-    except Told as told:
-        return str(told)
+    except WouldWaitError as waiting:
+        return str(waiting)
 
 
 def test_a_gpu_is_waited_for_and_it_is_said_for_whom(root: Path, hold: Hold) -> None:
@@ -122,25 +122,25 @@ def test_the_other_gpu_is_taken_instead_and_without_gpus_nobody_is_waited_for(ro
     with lock_gpus([claim(root, 0, name="theirs")], root=root):
         with lock_gpus([claim(root, 0), claim(root, 1)], stop_waiting, root=root) as chosen:
             assert chosen == 1
-            assert obstacle(root, claim(root, 1, name="another")) is not None
-            assert obstacle(root, claim(root)) is None
-        assert obstacle(root, claim(root, 1, name="another")) is None
+            assert waiting_message(root, claim(root, 1, name="another")) is not None
+            assert waiting_message(root, claim(root)) is None
+        assert waiting_message(root, claim(root, 1, name="another")) is None
 
 
 def test_all_gpus_of_a_run_are_had_together_or_none(root: Path) -> None:
     with lock_gpus([claim(root, 0, name="theirs")], root=root):
-        assert "GPU 0 is in use" in str(obstacle(root, claim(root, 1, 0)))
-        assert obstacle(root, claim(root, 1)) is None
+        assert "GPU 0 is in use" in str(waiting_message(root, claim(root, 1, 0)))
+        assert waiting_message(root, claim(root, 1)) is None
     with lock_gpus([claim(root, 1, 0)], stop_waiting, root=root):
-        assert "GPU 0 is in use" in str(obstacle(root, claim(root, 0)))
-        assert "GPU 1 is in use" in str(obstacle(root, claim(root, 1)))
+        assert "GPU 0 is in use" in str(waiting_message(root, claim(root, 0)))
+        assert "GPU 1 is in use" in str(waiting_message(root, claim(root, 1)))
 
 
 def test_what_a_killed_harness_had_started_keeps_its_gpu_until_it_ends(root: Path, hold: Hold) -> None:
     other = hold(run_seconds="2")
     other.kill()
     other.wait()
-    text = obstacle(root, claim(root, 0))
+    text = waiting_message(root, claim(root, 0))
     assert text is not None
     assert text.endswith(f"process {other.pid}, which is gone")
     with lock_gpus([claim(root, 0)], root=root):
@@ -157,11 +157,11 @@ def test_a_container_that_outlived_its_harness_keeps_its_gpu(root: Path, hold: H
         asked.append(folder)
         return True
 
-    assert "its container still runs" in str(obstacle(root, claim(root, 0), container_runs=runs))
+    assert "its container still runs" in str(waiting_message(root, claim(root, 0), container_runs=runs))
     assert asked == [root / "runs" / "theirs"]
-    assert obstacle(root, claim(root, 0), container_runs=lambda _: False) is None
+    assert waiting_message(root, claim(root, 0), container_runs=lambda _: False) is None
     # The lock was released in order meanwhile, so the engine is not asked about the container any more.
-    assert obstacle(root, claim(root, 0), container_runs=runs) is None
+    assert waiting_message(root, claim(root, 0), container_runs=runs) is None
     assert len(asked) == 1
 
 
@@ -177,12 +177,12 @@ def test_a_process_that_came_with_the_dead_run_and_is_on_the_gpu_keeps_it(root: 
             memory = root / f"sys/class/kfd/kfd/proc/{process.pid}/vram_4700"
             memory.parent.mkdir(parents=True)
             memory.write_text("4096\n", encoding="ascii")
-        assert f"process {after.pid} still holds memory on it" in str(obstacle(root, claim(root, 0)))
-        assert obstacle(root, claim(root, 1)) is None
+        assert f"process {after.pid} still holds memory on it" in str(waiting_message(root, claim(root, 0)))
+        assert waiting_message(root, claim(root, 1)) is None
         after.kill()
         after.wait()
         # A process that is older than the run, such as a desktop, is not a leftover of the run.
-        assert obstacle(root, claim(root, 0)) is None
+        assert waiting_message(root, claim(root, 0)) is None
     finally:
         for process in (before, after):
             process.kill()
@@ -196,33 +196,33 @@ def test_a_driver_that_does_not_answer_keeps_no_gpu_from_being_taken(
     other = hold()
     other.kill()
     other.wait()
-    with silent(root / f"sys/class/kfd/kfd/proc/{os.getpid()}/vram_4700"):
-        assert obstacle(root, claim(root, 0)) is None
+    with hanging_reads(root / f"sys/class/kfd/kfd/proc/{os.getpid()}/vram_4700"):
+        assert waiting_message(root, claim(root, 0)) is None
 
 
 def test_what_a_run_leaves_behind_keeps_its_gpu_though_it_was_given_back(root: Path) -> None:
     with lock_gpus([claim(root, 0)], root=root):
         left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
     try:
-        told = obstacle(root, claim(root, 0))
+        told = waiting_message(root, claim(root, 0))
         assert told == "waiting: GPU 0 is in use by a run of an unknown owner"
     finally:
         left.kill()
         left.wait()
-    assert obstacle(root, claim(root, 0)) is None
+    assert waiting_message(root, claim(root, 0)) is None
 
 
 def test_what_was_noted_before_the_host_was_started_again_counts_no_more(root: Path) -> None:
     me = ProcessId.mine()
     holder = Holder(folder=str(root), user="somebody", pid=me.pid, started=me.started, boot="another boot")
     gpu_lock_file(a_gpu(0), root).write_text(holder.model_dump_json(), encoding="utf-8")
-    assert obstacle(root, claim(root, 0), container_runs=lambda _: True) is None
+    assert waiting_message(root, claim(root, 0), container_runs=lambda _: True) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"folder": "x"}', "\0" * 100, '{"pid": "x"}'])
 def test_a_note_that_was_not_finished_is_no_obstacle(content: str, root: Path) -> None:
     gpu_lock_file(a_gpu(0), root).write_text(content, encoding="utf-8")
-    assert obstacle(root, claim(root, 0), container_runs=lambda _: True) is None
+    assert waiting_message(root, claim(root, 0), container_runs=lambda _: True) is None
 
 
 def test_many_at_once_are_never_on_one_gpu_together(root: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_none(root: Path, monkeypatc
     options = {"LOCK_EX": fcntl.LOCK_EX, "LOCK_NB": fcntl.LOCK_NB}
     monkeypatch.setattr(gpu_locks, "fcntl", SimpleNamespace(flock=remove_once, **options))
     with lock_gpus([claim(root, 0)], said.append, root=root):
-        assert obstacle(root, claim(root, 0)) is not None
+        assert waiting_message(root, claim(root, 0)) is not None
     assert said == [f"waiting: GPU 0: its lock {gpu_lock_file(a_gpu(0), root)} was removed just now"]
 
 
@@ -300,18 +300,18 @@ def another_user(root: Path) -> list[str]:
 def test_the_lock_of_another_user_holds_for_everybody(root: Path, hold: Hold, another_user: list[str]) -> None:
     other = hold(*another_user)
     assert gpu_lock_file(a_gpu(0), root).stat().st_uid == 54321
-    assert f"process {other.pid}" in str(obstacle(root, claim(root, 0)))
+    assert f"process {other.pid}" in str(waiting_message(root, claim(root, 0)))
     other.send_signal(signal.SIGKILL)
     other.wait()
-    assert obstacle(root, claim(root, 0)) is None
+    assert waiting_message(root, claim(root, 0)) is None
 
 
 def test_a_lock_that_root_made_can_be_held_by_another_user(root: Path, hold: Hold, another_user: list[str]) -> None:
-    assert obstacle(root, claim(root, 0)) is None
+    assert waiting_message(root, claim(root, 0)) is None
     assert gpu_lock_file(a_gpu(0), root).stat().st_uid == 0
     assert list((root / "run" / "lock").iterdir()) == [gpu_lock_file(a_gpu(0), root)]
     other = hold(*another_user)
-    assert "54321" in str(obstacle(root, claim(root, 0)))
+    assert "54321" in str(waiting_message(root, claim(root, 0)))
     assert other.poll() is None
 
 

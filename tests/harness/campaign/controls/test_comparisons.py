@@ -16,8 +16,8 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.search.trials import RecountedError, Trials
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def script(
 
     def make(*outcomes: str) -> OnBench:
         results = Results(tmp_path / "results")
-        bench = Scripted(results, ProcessExecutor(), dual_host, (0,))
+        bench = ScriptedBench(results, ProcessExecutor(), dual_host, (0,))
         script = iter(outcomes)
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: next(script), []
         planned = PlannedRun(matrix.cells["rocm6.3-torch2.9.1-plain"], 1, (0,))
@@ -38,10 +38,10 @@ def script(
 
 
 class OnBench:
-    def __init__(self, bench: Scripted, planned: PlannedRun, matrix: Matrix) -> None:
+    def __init__(self, bench: ScriptedBench, planned: PlannedRun, matrix: Matrix) -> None:
         self.bench = bench
         self.cell = planned.cell
-        runner = Runner(bench, matrix.workloads["quick"], Listening(), "c", 9)
+        runner = Runner(bench, matrix.workloads["quick"], RecordingDisplay(), "c", 9)
         self.trials = Trials(PlacedTrials(runner, planned), "c", 9)
 
     def passed(self, runs: int = 1) -> list[bool]:
@@ -57,7 +57,7 @@ def test_the_repeat_of_a_run_is_in_its_record(script: Callable[..., OnBench]) ->
 
 def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float | None] = []
-    monkeypatch.setattr(Listening, "time_left", lambda _, seconds: left.append(seconds), raising=False)
+    monkeypatch.setattr(RecordingDisplay, "time_left", lambda _, seconds: left.append(seconds), raising=False)
     first = script("completed", "failed")
     assert first.passed(2) == [True, False]
     assert left == [None, 8.0]

@@ -28,14 +28,14 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 CELL, PLAIN = "rocm6.3-torch2.9.1-notes-stable", "rocm6.3-torch2.9.1-plain"
 OTHER = "rocm6.2-torch2.5.1-plain"
 
 
-class OnGpus(Scripted):
+class OnGpus(ScriptedBench):
     """A bench whose `now` names the GPUs of the current run, for use in `outcome_of`."""
 
     now: tuple[int, ...] = ()
@@ -64,13 +64,13 @@ def gpu_row(make_record: Callable[..., Record], dual_host: HostFacts) -> Callabl
     return make
 
 
-def asked(bench: OnGpus, matrix: Matrix, cell: str = CELL, last: str = "r9", workload: str = "quick") -> Question:
+def question_of(bench: OnGpus, matrix: Matrix, cell: str = CELL, last: str = "r9", workload: str = "quick") -> Question:
     others = [matrix.cells[OTHER]]
     return question_about(Suspect(cell, 3, 0, last), matrix, matrix.workloads[workload], bench, others)
 
 
 def answer(bench: OnGpus, matrix: Matrix, question: Question, max_runs: int = 40) -> FaultIsolation:
-    return isolate_fault(bench, question, matrix.workloads["quick"], Listening(), max_runs)
+    return isolate_fault(bench, question, matrix.workloads["quick"], RecordingDisplay(), max_runs)
 
 
 def only_cell(cell: Cell) -> str:
@@ -79,7 +79,7 @@ def only_cell(cell: Cell) -> str:
 
 def test_a_bad_preset_is_named_and_written_down(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = only_cell
-    found = answer(bench, matrix, asked(bench, matrix))
+    found = answer(bench, matrix, question_of(bench, matrix))
     assert (found.cause, found.answered, found.runs) == ("cell", True, len(bench.made))
     assert {(one.cell, one.gpus) for one in found.counts} == {
         (cell, gpus) for cell in (CELL, PLAIN, OTHER) for gpus in ((0,), (1,))
@@ -92,17 +92,19 @@ def test_a_bad_preset_is_named_and_written_down(bench: OnGpus, matrix: Matrix) -
 
 def test_a_bad_gpu_is_named_by_its_number(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = lambda _: "failed" if bench.now == (0,) else "completed"
-    found = answer(bench, matrix, asked(bench, matrix))
+    found = answer(bench, matrix, question_of(bench, matrix))
     assert (found.cause, found.conclusion) == ("gpu", "the controls say GPU 0")
     bench.outcome_of = lambda _: "failed" if bench.now == (1,) else "completed"
-    assert answer(bench, matrix, asked(bench, matrix, last="later")).conclusion == "the controls say GPU 1"
+    assert answer(bench, matrix, question_of(bench, matrix, last="later")).conclusion == "the controls say GPU 1"
 
 
 def test_a_bad_stack_and_a_bad_host(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = lambda cell: "completed" if cell.id == OTHER else "failed"
-    assert answer(bench, matrix, asked(bench, matrix)).conclusion == "the controls say the stack rocm6.3-torch2.9.1"
+    assert (
+        answer(bench, matrix, question_of(bench, matrix)).conclusion == "the controls say the stack rocm6.3-torch2.9.1"
+    )
     bench.outcome_of = lambda _: "failed"
-    assert answer(bench, matrix, asked(bench, matrix, last="later")).conclusion == "the controls say the host"
+    assert answer(bench, matrix, question_of(bench, matrix, last="later")).conclusion == "the controls say the host"
 
 
 def test_it_continues_where_it_was_interrupted_and_asks_again_after_new_failures(bench: OnGpus, matrix: Matrix) -> None:
@@ -115,23 +117,23 @@ def test_it_continues_where_it_was_interrupted_and_asks_again_after_new_failures
 
     bench.outcome_of = until_killed
     with pytest.raises(KeyboardInterrupt):
-        answer(bench, matrix, asked(bench, matrix))
+        answer(bench, matrix, question_of(bench, matrix))
     bench.outcome_of = only_cell
-    found = answer(bench, matrix, asked(bench, matrix))
+    found = answer(bench, matrix, question_of(bench, matrix))
     assert found.runs == len(bench.made)
-    answer(bench, matrix, asked(bench, matrix))
+    answer(bench, matrix, question_of(bench, matrix))
     assert found.runs == len(bench.made)
-    answer(bench, matrix, asked(bench, matrix, last="a new failure"))
+    answer(bench, matrix, question_of(bench, matrix, last="a new failure"))
     assert found.runs < len(bench.made)
 
 
 def test_too_few_runs_say_what_is_left_and_more_continue(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = only_cell
-    few = answer(bench, matrix, asked(bench, matrix), max_runs=6)
+    few = answer(bench, matrix, question_of(bench, matrix), max_runs=6)
     assert not few.answered
     assert few.conclusion.startswith("not told apart yet (the cell (its preset)")
     assert few.conclusion.endswith("more runs would")
-    assert answer(bench, matrix, asked(bench, matrix)).cause == "cell"
+    assert answer(bench, matrix, question_of(bench, matrix)).cause == "cell"
     assert len(read_isolations(bench.results)) == 1
 
 
@@ -147,8 +149,8 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
         return "completed"
 
     bench.outcome_of = then_it_shows
-    display = Listening()
-    found = isolate_fault(bench, asked(bench, matrix), matrix.workloads["quick"], display)
+    display = RecordingDisplay()
+    found = isolate_fault(bench, question_of(bench, matrix), matrix.workloads["quick"], display)
     assert any("it now counts as failed" in line for line in display.lines)
     assert sum(one.runs - one.passes for one in found.counts) == 2
 
@@ -174,7 +176,7 @@ def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
 
 def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, matrix: Matrix) -> None:
     both = next(one for one in matrix.workloads.values() if one.strategy != "single")
-    assert asked(bench, matrix, workload=both.name).gpus == ((0, 1),)
+    assert question_of(bench, matrix, workload=both.name).gpus == ((0, 1),)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +211,10 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Ca
     ]
     counts = count_runs(rows)
     assert suspects(rows, counts) == [Suspect(CELL, 3, 1, "r3"), Suspect(PLAIN, 1, 0, "r4")]
-    told = hint(rows, counts)
-    assert told is not None
-    assert told.startswith(f"{CELL}: 3 runs of it failed")
-    assert "as did 1 other cell" in told
+    sentence = hint(rows, counts)
+    assert sentence is not None
+    assert sentence.startswith(f"{CELL}: 3 runs of it failed")
+    assert "as did 1 other cell" in sentence
     assert hint([rows[0]], counts, [cast("Any", _Answer(CELL, 1.5))]) is None
     assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
 

@@ -18,15 +18,15 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workloads import Workload
 from harness.run.workload_data import DataRefusedError
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 Judge = Callable[[Workload], int | None]
 Ends = Callable[[Workload, str | None, int], tuple[str | None, tuple[int, ...]]]
 FAILED_AT = 37
 
 
-class Shaped(Scripted):
+class Shaped(ScriptedBench):
     """A bench whose runs fail at a step, unless an observer ends them earlier.
 
     - `judge`: returns the step at which a workload fails; None if it completes.
@@ -84,7 +84,7 @@ def failed(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -
 
 def search(bench: Shaped, over: Over, failed: FailedRun, judge: Judge, max_runs: int = 100) -> Shrunk:
     type(bench).judge = staticmethod(judge)
-    return shrink(over, shrinking_runs(over, bench, failed, max_runs, Listening()))
+    return shrink(over, shrinking_runs(over, bench, failed, max_runs, RecordingDisplay()))
 
 
 def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) -> None:

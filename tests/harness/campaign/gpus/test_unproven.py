@@ -22,13 +22,13 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from tests.harness.doctor import trees
-from tests.harness.pretending import Listening
-from tests.harness.scripted_bench import Scripted
+from tests.harness.pretending import RecordingDisplay
+from tests.harness.scripted_bench import ScriptedBench
 
 OLD, NEW = "rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"
 
 
-class Probing(Scripted):
+class Probing(ScriptedBench):
     """A bench on which the stacks in `broken` fail their probe; the others pass it, and their runs complete."""
 
     broken: frozenset[str]
@@ -66,8 +66,8 @@ def bench(
     return bench
 
 
-def run(bench: Probing, matrix: Matrix, *cells: str, cause: Finding | None = None) -> Listening:
-    display, workload = Listening(), matrix.workloads["quick"]
+def run(bench: Probing, matrix: Matrix, *cells: str, cause: Finding | None = None) -> RecordingDisplay:
+    display, workload = RecordingDisplay(), matrix.workloads["quick"]
     plan = Plan(
         workload, tuple(PlannedRun(matrix.cells[cell], 1, (0,)) for cell in cells), (), 0.0, 0.0, None, "", 0.0, None
     )

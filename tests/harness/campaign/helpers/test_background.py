@@ -14,7 +14,7 @@ from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Preset
 from harness.matrix.stacks import Stack
-from tests.harness.pretending import Listening
+from tests.harness.pretending import RecordingDisplay
 
 CELL = Cell(Stack(name="mine", accelerator="any"), Preset(name="plain", description="nothing set"))
 
@@ -25,38 +25,38 @@ def interpreter(tmp_path: Path) -> Path:
     return tmp_path / "python"
 
 
-def background(interpreter: Path, host: HostFacts) -> tuple[Background, Listening]:
+def background(interpreter: Path, host: HostFacts) -> tuple[Background, RecordingDisplay]:
     bench = Bench(Results(interpreter.parent / "results"), ProcessExecutor(), host, (), interpreter)
-    display = Listening()
+    display = RecordingDisplay()
     return Background(bench, display), display
 
 
 @pytest.mark.slow
 def test_what_was_made_is_waited_for_once(interpreter: Path, host: HostFacts) -> None:
-    made, display = background(interpreter, host)
-    made.make(CELL)
-    assert not made.wait_for("another")
-    assert made._helper
-    pid, until = made._helper.process.pid, time.monotonic() + 60
+    maker, display = background(interpreter, host)
+    maker.make(CELL)
+    assert not maker.wait_for("another")
+    assert maker._helper
+    pid, until = maker._helper.process.pid, time.monotonic() + 60
     while psutil.pid_exists(pid) and time.monotonic() < until:
         time.sleep(0.02)
     assert not psutil.pid_exists(pid), "it is no zombie until its turn"
-    assert made.wait_for("mine")
-    assert not made.wait_for("mine")
+    assert maker.wait_for("mine")
+    assert not maker.wait_for("mine")
     assert display.problems == []
-    assert made.begun == {"mine"}
+    assert maker.begun == {"mine"}
 
 
 @pytest.mark.slow
 def test_what_failed_is_said_at_its_turn(interpreter: Path, host: HostFacts) -> None:
     interpreter.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
-    made, display = background(interpreter, host)
-    made.make(CELL)
+    maker, display = background(interpreter, host)
+    maker.make(CELL)
     assert display.problems == []
-    assert not made.wait_for("mine")
-    (said,) = display.problems
-    assert said.startswith("stack mine could not be built in the background: --python ")
-    assert said.endswith("; trying once more")
+    assert not maker.wait_for("mine")
+    (problem,) = display.problems
+    assert problem.startswith("stack mine could not be built in the background: --python ")
+    assert problem.endswith("; trying once more")
 
 
 @pytest.mark.slow
@@ -67,15 +67,15 @@ def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
     monkeypatch.setattr("harness.campaign.helpers.helper.END_SECONDS", 120)
     note = interpreter.with_name("pid")
     interpreter.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\nexec sleep 600\n", encoding="utf-8")
-    made, _ = background(interpreter, host)
-    made.make(CELL)
+    maker, _ = background(interpreter, host)
+    maker.make(CELL)
     while not note.exists():
-        assert made._helper
-        assert made._helper.process.poll() is None, made._helper.stderr_tail
+        assert maker._helper
+        assert maker._helper.process.poll() is None, maker._helper.stderr_tail
         time.sleep(0.02)
     process = psutil.Process(int(note.read_text()))
     assert process.nice() == LOWEST_PRIORITY
-    made.close()
+    maker.close()
     psutil.wait_procs([process], timeout=60)
     assert not process.is_running()
 
@@ -83,12 +83,12 @@ def test_it_has_the_lowest_priority_and_ends_with_the_campaign(
 @pytest.mark.slow
 def test_it_ends_with_the_process_that_began_it(interpreter: Path, host: HostFacts) -> None:
     interpreter.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
-    made, _ = background(interpreter, host)
-    made.make(CELL)
-    helper = made._helper
+    maker, _ = background(interpreter, host)
+    maker.make(CELL)
+    helper = maker._helper
     assert helper
     # The kernel closes this pipe when the process that began the helper is killed.
     assert helper.process.stdin
     helper.process.stdin.close()
     assert helper.process.wait(60) != 0
-    made.close()
+    maker.close()

@@ -26,7 +26,7 @@ ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")
 
 
 @dataclass
-class Scripted:
+class ScriptedScheduler:
     """A scheduler with scripted answers: `look` calls the next one of `looks`, which may also change the results."""
 
     host: HostFacts
@@ -93,16 +93,16 @@ class Noting(Display):
     """A display that keeps each text with the number of its lane."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[int, str]] = []
+        self.shown: list[tuple[int, str]] = []
         self.number = 0
 
     def lane(self, number: int) -> Display:
         lane = Noting()
-        lane.said, lane.number = self.said, number
+        lane.shown, lane.number = self.shown, number
         return lane
 
     def step(self, text: str) -> None:
-        self.said.append((self.number, text))
+        self.shown.append((self.number, text))
 
     problem = step
 
@@ -117,7 +117,7 @@ class Noting(Display):
 
 
 def followed(
-    results: Results, scheduler: Scripted, matrix: Matrix, *names: str, display: Display | None = None
+    results: Results, scheduler: ScriptedScheduler, matrix: Matrix, *names: str, display: Display | None = None
 ) -> list[Record]:
     bench = Bench(results, ProcessExecutor(), scheduler.host, (), dispatcher=scheduler)
     follower = Follower(bench, scheduler, display or Display(), "c1")
@@ -141,9 +141,12 @@ def test_a_run_is_submitted_once_though_nobody_knows_whether_that_was_done(
         finish(results, make_record("r1"))
         return {"r1": JobSeen("over")}
 
-    told: list[Mapping[str, JobSeen] | None] = [{}, None, {"r1": JobSeen("waits")}, {"r1": JobSeen("runs")}]
-    looks: list[Callable[[], Mapping[str, JobSeen] | None]] = [*(partial(lambda one: one, one) for one in told), ends]
-    scheduler = Scripted(host, looks, takes=[False])
+    answers: list[Mapping[str, JobSeen] | None] = [{}, None, {"r1": JobSeen("waits")}, {"r1": JobSeen("runs")}]
+    looks: list[Callable[[], Mapping[str, JobSeen] | None]] = [
+        *(partial(lambda one: one, one) for one in answers),
+        ends,
+    ]
+    scheduler = ScriptedScheduler(host, looks, takes=[False])
     assert [one.outcome for one in followed(results, scheduler, matrix)] == ["completed"]
     assert scheduler.submitted == ["r1"]
 
@@ -158,7 +161,7 @@ def test_what_has_a_job_or_a_folder_already_is_not_submitted(
         results.finish(make_record("r2"))
         return {}
 
-    scheduler = Scripted(host, [lambda: {"r1": JobSeen("runs"), "r2": JobSeen("runs")}, end])
+    scheduler = ScriptedScheduler(host, [lambda: {"r1": JobSeen("runs"), "r2": JobSeen("runs")}, end])
     assert len(followed(results, scheduler, matrix, "r1", "r2")) == 2
     assert scheduler.submitted == []
 
@@ -166,7 +169,7 @@ def test_what_has_a_job_or_a_folder_already_is_not_submitted(
 def test_a_job_that_ends_before_its_run_begins_is_submitted_three_times(
     results: Results, host: HostFacts, matrix: Matrix
 ) -> None:
-    scheduler = Scripted(host, [dict, *[lambda: {"r1": JobSeen("over")}] * 3])
+    scheduler = ScriptedScheduler(host, [dict, *[lambda: {"r1": JobSeen("over")}] * 3])
     with pytest.raises(UserError, match="3 jobs of run r1 ended before it began; the last one said: no such interp"):
         followed(results, scheduler, matrix)
     assert scheduler.submitted == ["r1"] * 3
@@ -188,7 +191,7 @@ def test_a_run_without_a_record_is_closed_on_its_node_which_is_not_asked_again_b
         results.finish(record)
         return at_last
 
-    scheduler = Scripted(host, [*[lambda: {"r1": JobSeen("over", "n1")}] * looks, closes])
+    scheduler = ScriptedScheduler(host, [*[lambda: {"r1": JobSeen("over", "n1")}] * looks, closes])
     assert [one.outcome for one in followed(results, scheduler, matrix)] == ["interrupted"]
     assert scheduler.closed == ["r1"]
 
@@ -198,7 +201,7 @@ def test_a_node_that_stays_away_is_taken_for_one_that_went_down(
     closing: Closing, diagnosis: str, results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
 ) -> None:
     results.begin(make_record("r1", scheduled=ON_N1).intent)
-    scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}], closing=closing)
+    scheduler = ScriptedScheduler(host, [lambda: {"r1": JobSeen("over", "n1")}], closing=closing)
     (record,) = followed(results, scheduler, matrix)
     assert (record.outcome, record.diagnosis) == ("host-fault", diagnosis)
     # The node's epilog wrote that into the output of the job.
@@ -221,15 +224,15 @@ def test_a_node_that_leaves_no_record_is_asked_a_few_times_and_then_that_is_said
         return {"r1": JobSeen("over", "n1")}
 
     seen = {"r1": JobSeen("over", "n1"), "r2": JobSeen("runs", "n2")}
-    scheduler = Scripted(host, [*[lambda: seen] * 4, ends])
+    scheduler = ScriptedScheduler(host, [*[lambda: seen] * 4, ends])
     display = Noting()
     with pytest.raises(UserError, match="n1 was asked 2 times; the last job for it said: no such folder; once that"):
         followed(results, scheduler, matrix, "r1", "r2", display=display)
     assert scheduler.closed == ["r1"] * 2
-    said = [text.partition(";")[0] for _, text in display.said]
-    assert said.count("r1: its job ended without a record") == 2
-    assert said.count("run r1 ended without a record") == 1
-    assert said[-1] == "r2 completed"
+    texts = [text.partition(";")[0] for _, text in display.shown]
+    assert texts.count("r1: its job ended without a record") == 2
+    assert texts.count("run r1 ended without a record") == 1
+    assert texts[-1] == "r2 completed"
 
 
 def test_a_run_is_shown_on_its_node_with_its_progress(
@@ -254,9 +257,9 @@ def test_a_run_is_shown_on_its_node_with_its_progress(
 
     display = Noting()
     # The second `goes_on` reports the same progress, so nothing more is shown.
-    scheduler = Scripted(host, [begins, goes_on, goes_on, ends])
+    scheduler = ScriptedScheduler(host, [begins, goes_on, goes_on, ends])
     followed(results, scheduler, matrix, "r1", "r2", display=display)
-    assert display.said == [
+    assert display.shown == [
         (0, "1 job runs, 1 waits"),
         (1, "1 started on n1"),
         (1, "step 30"),
@@ -280,14 +283,14 @@ def test_why_runs_wait_is_said_and_after_a_while_where_nothing_runs_that_too(
         return {}
 
     display = Noting()
-    scheduler = Scripted(host, [*[lambda: HELD_UP] * 2, ends], nodes_away={"n1": "drain (Prolog error)"})
+    scheduler = ScriptedScheduler(host, [*[lambda: HELD_UP] * 2, ends], nodes_away={"n1": "drain (Prolog error)"})
     monkeypatch.setattr(waiting, "SAID_SECONDS", 0.0)
     monkeypatch.setattr(follow, "SAID_SECONDS", 0.0)
     followed(results, scheduler, matrix, "r1", "r2", display=display)
     why = "0 jobs run, 2 wait: 1 for ReqNodeNotAvail"
-    steps = [text for _, text in display.said if text.startswith("0 jobs")]
+    steps = [text for _, text in display.shown if text.startswith("0 jobs")]
     assert steps == [why, f"{why}; n1 drain (Prolog error)"]
-    (line, *_) = [text for _, text in display.said if text.startswith("nothing has run for")]
+    (line, *_) = [text for _, text in display.shown if text.startswith("nothing has run for")]
     assert "0 s: 0 jobs run, 2 wait: 1 for ReqNodeNotAvail" in line
 
 
@@ -295,7 +298,7 @@ def test_where_no_node_takes_jobs_for_a_while_the_command_ends(
     results: Results, host: HostFacts, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = {"n1": "drain (Prolog error)", "n2": "down* (Not responding)"}
-    scheduler = Scripted(host, [lambda: HELD_UP], nodes_away=away)
+    scheduler = ScriptedScheduler(host, [lambda: HELD_UP], nodes_away=away)
     monkeypatch.setattr(waiting, "SAID_SECONDS", 0.0)
     monkeypatch.setattr(follow, "SAID_SECONDS", 0.0)
     with pytest.raises(UnhealthyHostError, match=r"no node takes jobs: n1 drain \(Prolog error\), n2 down\*"):
@@ -311,13 +314,15 @@ def test_nodes_that_take_no_jobs_are_waited_for_at_first(
         return {}
 
     away = {"n1": "down*", "n2": "down*"}
-    scheduler = Scripted(host, [lambda: {"r1": HELD_UP["r1"]}, lambda: {"r1": HELD_UP["r1"]}, ends], nodes_away=away)
+    scheduler = ScriptedScheduler(
+        host, [lambda: {"r1": HELD_UP["r1"]}, lambda: {"r1": HELD_UP["r1"]}, ends], nodes_away=away
+    )
     assert len(followed(results, scheduler, matrix)) == 1
     assert scheduler.cancelled == []
 
 
 def test_a_job_that_would_wait_for_ever_is_cancelled(results: Results, host: HostFacts, matrix: Matrix) -> None:
-    scheduler = Scripted(host, [dict, lambda: {"r1": JobSeen("waits", never="PartitionTimeLimit")}])
+    scheduler = ScriptedScheduler(host, [dict, lambda: {"r1": JobSeen("waits", never="PartitionTimeLimit")}])
     with pytest.raises(UserError, match="r1 would wait for ever: PartitionTimeLimit"):
         followed(results, scheduler, matrix)
     assert scheduler.cancelled == ["r1"]
@@ -350,17 +355,17 @@ def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and
     matrix: Matrix,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scheduler = Scripted(host, [dict, lambda: {"r1": JobSeen("runs"), "r2": JobSeen("waits")}])
+    scheduler = ScriptedScheduler(host, [dict, lambda: {"r1": JobSeen("runs"), "r2": JobSeen("waits")}])
     bench = Bench(results, ProcessExecutor(), host, (), dispatcher=scheduler)
     follower = Follower(bench, scheduler, display, "c1")
     planned = PlannedRun(matrix.cells["cpu-plain"], 1)
     follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
     follower._poll()
     follower._submit()
-    told: list[str] = []
-    monkeypatch.setattr(display, "problem", told.append)
+    problems: list[str] = []
+    monkeypatch.setattr(display, "problem", problems.append)
     follower.interrupted(name)
-    assert [text.partition(" ")[0] for text in told] == [str(left)] * bool(left)
+    assert [text.partition(" ")[0] for text in problems] == [str(left)] * bool(left)
     assert scheduler.cancelled == cancelled
 
 
@@ -368,7 +373,7 @@ def test_a_node_with_an_unhealthy_gpu_gets_no_more_runs(
     results: Results, host: HostFacts, matrix: Matrix, make_record: MakeRecord
 ) -> None:
     finish(results, make_record("r1", "host-fault", "not-begun", scheduled=ON_N1))
-    scheduler = Scripted(host, [lambda: {"r1": JobSeen("over", "n1")}])
+    scheduler = ScriptedScheduler(host, [lambda: {"r1": JobSeen("over", "n1")}])
     followed(results, scheduler, matrix)
     assert scheduler.avoided == ["n1"]
 
@@ -378,7 +383,7 @@ def test_where_no_node_begins_runs_the_command_ends_and_what_waits_is_cancelled(
 ) -> None:
     finish(results, make_record("r1", "host-fault", "not-begun", scheduled=ON_N1))
     look = {"r1": JobSeen("over", "n1"), "r2": JobSeen("waits")}
-    scheduler = Scripted(host, [lambda: look], begins=False)
+    scheduler = ScriptedScheduler(host, [lambda: look], begins=False)
     with pytest.raises(UserError, match="no node is left that can begin runs: "):
         followed(results, scheduler, matrix, "r1", "r2")
     assert scheduler.cancelled == ["r2"]

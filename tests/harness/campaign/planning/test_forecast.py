@@ -12,15 +12,15 @@ from harness.campaign.planning.prepare import prepare_stages
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from tests.harness.gpu_tree import Tree
+from tests.harness.gpu_tree import TwoGpuHost
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> StageForecast:
+def stage_forecast(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> StageForecast:
     """Return the forecast for a host with a screen on its first GPU and with room for two stacks."""
-    Tree(tmp_path / "root")
+    TwoGpuHost(tmp_path / "root")
     monkeypatch.setattr(module, "check_reboot", lambda _: None)
     monkeypatch.setattr("harness.host.disk_use._free", lambda _: 45 * 10**9)
     options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
@@ -33,77 +33,81 @@ def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Sta
     return forecast(replace(prepared, capabilities=able, plan=replace(prepared.plan, free_gb=30.0)))
 
 
-def test_it_says_what_the_first_answer_takes_and_what_all_would(told: StageForecast) -> None:
-    lines = "\n".join(forecast_lines(told))
+def test_it_says_what_the_first_answer_takes_and_what_all_would(stage_forecast: StageForecast) -> None:
+    lines = "\n".join(forecast_lines(stage_forecast))
     assert "2.2 GB for the first stack" in lines
     assert "good (above 80 % of starts, MTBF above 1.0 h) on both GPUs, at most 10.0 h" in lines
     assert "can reach `good`" in lines
-    assert told.first_answer_seconds < 1.5 * HOUR
-    assert told.stacks[0].download_gb < 8
+    assert stage_forecast.first_answer_seconds < 1.5 * HOUR
+    assert stage_forecast.stacks[0].download_gb < 8
 
 
 def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_does(
     tmp_path: Path, matrix: Matrix, dual_host: HostFacts
 ) -> None:
-    Tree(tmp_path / "root")
+    TwoGpuHost(tmp_path / "root")
     options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
 
-    def said(driver: str, free: int = 500) -> list[str]:
+    def driver_lines(driver: str, free: int = 500) -> list[str]:
         bench = replace(prepared.bench, host=dual_host.model_copy(update={"driver": driver}))
         able = replace(prepared.capabilities, free_bytes=free * 10**9)
-        told = forecast(replace(prepared, bench=bench, capabilities=able))
-        return [line for line in forecast_lines(told) if " driver: " in line]
+        stage_forecast = forecast(replace(prepared, bench=bench, capabilities=able))
+        return [line for line in forecast_lines(stage_forecast) if " driver: " in line]
 
-    (line,) = said("6.16.13")
+    (line,) = driver_lines("6.16.13")
     assert line.startswith("  driver: amdgpu driver 6.16.13 (amdgpu 30.30) is supported with ROCm 6.3 to 7.2; rocm")
     assert "rocm6.2-torch2.5.1" in line
     assert "rocm6.3-torch2.9.1" not in line
-    assert not said("in-tree")
+    assert not driver_lines("in-tree")
     # A stack that has no room is not run, so the driver need not support it.
-    assert not said("6.16.13", free=1)
+    assert not driver_lines("6.16.13", free=1)
 
 
 def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Matrix) -> None:
-    Tree(tmp_path / "root")
+    TwoGpuHost(tmp_path / "root")
     results = Results(tmp_path / "results")
     options = BenchOptions(results, executor="process", root=tmp_path / "root", verifying=matrix.stacks["cpu"])
     prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
     assert prepared is not None
     able = replace(prepared.capabilities, free_bytes=500 * 10**9, made=frozenset())
-    told = forecast(replace(prepared, capabilities=able))
-    (line,) = (line for line in forecast_lines(told) if line.startswith("  download: "))
+    stage_forecast = forecast(replace(prepared, capabilities=able))
+    (line,) = (line for line in forecast_lines(stage_forecast) if line.startswith("  download: "))
     assert line.startswith("  download: 0.3 GB for cpu, in which each run is verified, 2.2 GB for the first stack, ")
-    made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
-    (without,) = (line for line in forecast_lines(made) if line.startswith("  download: "))
+    with_cpu_made = forecast(replace(prepared, capabilities=replace(able, made=frozenset({"cpu"}))))
+    (without,) = (line for line in forecast_lines(with_cpu_made) if line.startswith("  download: "))
     assert without.startswith("  download: 2.2 GB for the first stack, ")
-    all_made = tuple(replace(one, download_gb=0.0, disk_gb=0.0) for one in told.stacks)
-    assert any(one.startswith("  disk: nothing more on ") for one in forecast_lines(replace(made, stacks=all_made)))
+    all_made = tuple(replace(one, download_gb=0.0, disk_gb=0.0) for one in stage_forecast.stacks)
+    assert any(
+        one.startswith("  disk: nothing more on ") for one in forecast_lines(replace(with_cpu_made, stacks=all_made))
+    )
     nothing = "nothing (all of it is on this machine)"
-    for stacks, said in (
-        ((all_made[0], *told.stacks[1:]), f"{nothing} for the first stack, "),
+    for stacks, download in (
+        ((all_made[0], *stage_forecast.stacks[1:]), f"{nothing} for the first stack, "),
         (all_made, nothing),
     ):
-        (line_made,) = (one for one in forecast_lines(replace(made, stacks=stacks)) if one.startswith("  download: "))
-        assert line_made.startswith(f"  download: {said}")
+        (line_made,) = (
+            one for one in forecast_lines(replace(with_cpu_made, stacks=stacks)) if one.startswith("  download: ")
+        )
+        assert line_made.startswith(f"  download: {download}")
     assert [float(one.split(" GB if")[0].split(", ")[-1]) for one in (line, without)] == [
-        pytest.approx(sum(one.download_gb for one in told.stacks) + 0.3, abs=0.06),
-        pytest.approx(sum(one.download_gb for one in told.stacks), abs=0.06),
+        pytest.approx(sum(one.download_gb for one in stage_forecast.stacks) + 0.3, abs=0.06),
+        pytest.approx(sum(one.download_gb for one in stage_forecast.stacks), abs=0.06),
     ]
 
 
-def test_the_limits_of_each_run_are_reported(told: StageForecast) -> None:
-    (line,) = (line for line in forecast_lines(told) if line.startswith("  each run: "))
+def test_the_limits_of_each_run_are_reported(stage_forecast: StageForecast) -> None:
+    (line,) = (line for line in forecast_lines(stage_forecast) if line.startswith("  each run: "))
     assert line.endswith(" at most 36 GB and 100,000 files in its folder")
-    (line,) = (line for line in forecast_lines(replace(told, pids=4096)) if line.startswith("  each run: "))
+    (line,) = (line for line in forecast_lines(replace(stage_forecast, pids=4096)) if line.startswith("  each run: "))
     assert line.endswith(" files in its folder, 4,096 processes and threads")
 
 
-def test_stacks_without_room_are_named_and_those_that_fit_are_run(told: StageForecast) -> None:
-    fitting = [one.stack for one in told.stacks if one.fits]
+def test_stacks_without_room_are_named_and_those_that_fit_are_run(stage_forecast: StageForecast) -> None:
+    fitting = [one.stack for one in stage_forecast.stacks if one.fits]
     assert fitting[:2] == ["rocm10.0.0-torch2.13.0", "rocm7.14.0-torch2.12.0"]
-    (line,) = (line for line in forecast_lines(told) if line.startswith("  no room beside those for: "))
+    (line,) = (line for line in forecast_lines(stage_forecast) if line.startswith("  no room beside those for: "))
     assert "rocm7.2-torch2.14.0 (20 GB)" in line
     assert not any(one in line for one in fitting)
 
@@ -111,18 +115,18 @@ def test_stacks_without_room_are_named_and_those_that_fit_are_run(told: StageFor
 @pytest.mark.parametrize(
     ("hours", "tier"), [(10, "can reach `good`"), (3, "can reach `candidate`"), (0.5, "reaches no tier")]
 )
-def test_a_budget_reaches_a_tier_or_none(told: StageForecast, hours: float, tier: str) -> None:
-    reachable = next((name for name, seconds in told.tier_seconds.items() if seconds <= hours * HOUR), None)
-    shorter = replace(told, budget_seconds=hours * HOUR, reachable=reachable)
+def test_a_budget_reaches_a_tier_or_none(stage_forecast: StageForecast, hours: float, tier: str) -> None:
+    reachable = next((name for name, seconds in stage_forecast.tier_seconds.items() if seconds <= hours * HOUR), None)
+    shorter = replace(stage_forecast, budget_seconds=hours * HOUR, reachable=reachable)
     assert tier in "\n".join(forecast_lines(shorter))
 
 
-def test_it_says_what_a_hung_gpu_costs_this_user(told: StageForecast) -> None:
-    assert told.screens[0]
-    assert any("a screen is connected to GPU 0" in line for line in forecast_lines(told))
-    assert "may neither" in forecast_lines(replace(told, may_reset=False, may_reboot=False))[-2]
-    assert "--reboot-when-unhealthy" in forecast_lines(replace(told, may_reset=False, may_reboot=True))[-2]
-    assert "this user may reset it" in forecast_lines(replace(told, may_reset=True))[-2]
+def test_it_says_what_a_hung_gpu_costs_this_user(stage_forecast: StageForecast) -> None:
+    assert stage_forecast.screens[0]
+    assert any("a screen is connected to GPU 0" in line for line in forecast_lines(stage_forecast))
+    assert "may neither" in forecast_lines(replace(stage_forecast, may_reset=False, may_reboot=False))[-2]
+    assert "--reboot-when-unhealthy" in forecast_lines(replace(stage_forecast, may_reset=False, may_reboot=True))[-2]
+    assert "this user may reset it" in forecast_lines(replace(stage_forecast, may_reset=True))[-2]
 
 
 def test_a_host_without_a_gpu_has_no_stages(tmp_path: Path, matrix: Matrix) -> None:
@@ -132,5 +136,7 @@ def test_a_host_without_a_gpu_has_no_stages(tmp_path: Path, matrix: Matrix) -> N
 
 
 @pytest.mark.parametrize(("left", "words"), [(1, "on both GPUs stays unknown"), (2, "on all 3 GPUs stays unknown")])
-def test_what_a_screen_leaves_open_is_of_all_gpus_of_the_host(told: StageForecast, left: int, words: str) -> None:
-    assert words in "\n".join(forecast_lines(replace(told, gpus=left, screened=(0,))))
+def test_what_a_screen_leaves_open_is_of_all_gpus_of_the_host(
+    stage_forecast: StageForecast, left: int, words: str
+) -> None:
+    assert words in "\n".join(forecast_lines(replace(stage_forecast, gpus=left, screened=(0,))))

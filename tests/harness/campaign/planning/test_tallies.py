@@ -17,7 +17,7 @@ from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.search.schedule import Candidate, Tally
-from tests.harness.pretending import Pretending
+from tests.harness.pretending import InstantBench
 
 MakeRecord = Callable[..., Record]
 CELL = "cpu-plain"
@@ -25,15 +25,15 @@ CANDIDATE = Candidate(CELL, "cpu", "plain", "cpu")
 
 
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts) -> Pretending:
-    made = Pretending.on(tmp_path, host)
+def bench(tmp_path: Path, host: HostFacts) -> InstantBench:
+    made = InstantBench.on(tmp_path, host)
     made.data = tmp_path / "merged.csv"
     made.data.write_text("bars")
     return made
 
 
 @pytest.fixture
-def tallies(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Tallies:
+def tallies(bench: InstantBench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Tallies:
     monkeypatch.setattr(reading, "current_hashes", lambda *_: {(CELL, "process"): "now"})
     workload = matrix.workloads["quick"]
     runs = tuple(placements(matrix.cells[CELL], workload, 1, ()))
@@ -41,7 +41,7 @@ def tallies(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def leave(bench: Pretending, tallies: Tallies, make_record: MakeRecord) -> Callable[..., None]:
+def leave(bench: InstantBench, tallies: Tallies, make_record: MakeRecord) -> Callable[..., None]:
     """Return a function that leaves the record of a run that counts; keywords change fields of its intent."""
     (planned,) = tallies.plan.runs
     usual = {"cell": CELL, "host": bench.host, "environment_hash": "now", "family": tallies.family_of(planned)}
@@ -69,7 +69,7 @@ def test_passes_failures_and_their_causes_are_counted(tallies: Tallies, leave: C
 
 
 def test_a_failure_counts_as_what_its_evidence_explains(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None]
 ) -> None:
     leave("r1", "failed", "app-error")
     record = bench.results.record("r1")
@@ -102,7 +102,7 @@ def test_what_is_no_evidence_of_this_does_not_count(
 
 
 def test_another_kind_of_host_does_not_count(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave("r1", host=bench.host.model_copy(update={"kind": "other"}))
     leave("r2")
@@ -119,7 +119,7 @@ def test_runs_of_other_lengths_and_data_are_counted_together(tallies: Tallies, l
 
 
 def test_cells_that_were_tried_are_those_of_the_family_here(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None]
 ) -> None:
     leave("r1", cell="another")
     leave("r2", cell="other-family", family="w" * 64)
@@ -128,7 +128,7 @@ def test_cells_that_were_tried_are_those_of_the_family_here(
 
 
 def test_whether_a_run_was_made_since_the_boot_is_known(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None]
 ) -> None:
     leave("r1", host=bench.host.model_copy(update={"boot_id": "the boot before"}))
     assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(1, False)]
@@ -147,7 +147,7 @@ def test_runs_in_an_image_of_uncommitted_changes_count_only_where_there_are_no_o
 
 
 def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None], matrix: Matrix
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None], matrix: Matrix
 ) -> None:
     prepared = PreparedCampaign(tallies.plan, capabilities_of(bench.host, None, [], None), bench, matrix)
     leave("another-lookback", family="f")

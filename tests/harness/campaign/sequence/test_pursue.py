@@ -29,14 +29,14 @@ from harness.matrix.workload_options import family_of, options_of
 from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit
-from tests.harness.pretending import FakeRun, Listening, Recording
+from tests.harness.pretending import FakeRun, RecordingDisplay, RecordWritingBench
 
 PLAIN, MORE, OTHER_STACK = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma", "rocm7.0-torch2.10.0-plain"
 SECONDS = 10.0
 MakeRecord = Callable[..., Record]
 
 
-class Sought(Recording):
+class Sought(RecordWritingBench):
     """A bench whose runs leave records; `outcome_of` returns the outcome and the diagnosis of a run."""
 
     outcome_of: Callable[[FakeRun], tuple[str, str | None]]
@@ -54,12 +54,12 @@ class Sought(Recording):
 
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeRecord) -> Sought:
-    made = Sought.on(tmp_path, host)
-    made.data = tmp_path / "merged.csv"
-    made.data.write_text("bars")
-    made.make_record, made.workload = make_record, matrix.workloads["quick"]
-    made.outcome_of = lambda _: ("completed", None)
-    return made
+    sought = Sought.on(tmp_path, host)
+    sought.data = tmp_path / "merged.csv"
+    sought.data.write_text("bars")
+    sought.make_record, sought.workload = make_record, matrix.workloads["quick"]
+    sought.outcome_of = lambda _: ("completed", None)
+    return sought
 
 
 FIND = Goal(rate=0.4, confidence=0.7)
@@ -71,13 +71,15 @@ def planned(bench: Sought, matrix: Matrix, goal: Goal, *cells: str, side_by_side
     return make_plan(chosen, bench.workload, 1, host, {}, named=True, goal=goal, side_by_side=side_by_side)
 
 
-def pursued(plan: Plan, goal: Goal, campaign: Campaign, bench: Sought, matrix: Matrix, display: Listening) -> Pursuit:
+def pursued(
+    plan: Plan, goal: Goal, campaign: Campaign, bench: Sought, matrix: Matrix, display: RecordingDisplay
+) -> Pursuit:
     runner = Runner(bench, plan.workload, display, campaign.id)
     return pursue_goal(plan, goal, campaign, runner, Tallies(plan, bench, matrix))
 
 
-def searched(bench: Sought, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Pursuit, Listening, Campaign]:
-    plan, display = planned(bench, matrix, goal, *cells), Listening()
+def searched(bench: Sought, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Pursuit, RecordingDisplay, Campaign]:
+    plan, display = planned(bench, matrix, goal, *cells), RecordingDisplay()
     with begin_or_continue(plan, bench) as (campaign, _):
         found = pursued(plan, goal, campaign, bench, matrix, display)
     return found, display, campaign
@@ -103,20 +105,20 @@ def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Sought,
 def test_runs_of_the_chosen_cell_go_side_by_side_as_far_as_they_are_needed(
     rate: float, rounds: list[int], bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goal, made = replace(FIND, rate=rate), list[int]()
+    goal, sizes = replace(FIND, rate=rate), list[int]()
     assert runs_to_show(0, rate, goal.confidence) == sum(rounds)
 
     def one_after_the_other(runner: Runner, pending: Sequence[PendingRun], left: float | None) -> list[Any]:
         assert [one.planned.gpus for one in pending] == [(0,), (1,)]
-        made.append(len(pending))
+        sizes.append(len(pending))
         return [runner.run([one], left) for one in pending]
 
     monkeypatch.setattr(pursue_module, "run_together", one_after_the_other)
     plan = planned(bench, matrix, goal, PLAIN, side_by_side=True)
     with begin_or_continue(plan, bench) as (campaign, _):
-        found = pursued(plan, goal, campaign, bench, matrix, Listening())
+        found = pursued(plan, goal, campaign, bench, matrix, RecordingDisplay())
     (tally,) = found.tallies.values()
-    assert (found.why, tally.runs, made) == ("reached", sum(rounds), [many for many in rounds if many > 1])
+    assert (found.why, tally.runs, sizes) == ("reached", sum(rounds), [many for many in rounds if many > 1])
 
 
 def test_what_was_found_before_is_not_run_again(bench: Sought, matrix: Matrix) -> None:
@@ -169,7 +171,7 @@ def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Sought, matrix: M
     plan = planned(bench, matrix, goal, PLAIN)
     with begin_or_continue(plan, bench) as (campaign, continued):
         assert continued
-        pursued(plan, goal, campaign, bench, matrix, Listening())
+        pursued(plan, goal, campaign, bench, matrix, RecordingDisplay())
     ids = [record.intent.run_id for record in bench.results.records()]
     assert len(ids) == len(set(ids)) == len(bench.made) == runs_to_show(0, 0.7, FIND.confidence)
     assert {run_id.removeprefix(campaign.id) for run_id in ids} >= {
@@ -230,10 +232,12 @@ def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(
     assert sum("other stacks are tried first" in line for line in display.problems) <= 2
 
 
-@pytest.mark.parametrize("share", [2, 3, 5])
-def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(share: int, bench: Sought, matrix: Matrix) -> None:
-    """Only every second, third or fifth run completes; the others are host faults, which an early version let pass."""
-    bench.outcome_of = lambda _: ("host-fault", "unhealthy-gpu") if len(bench.made) % share else ("completed", None)
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(every: int, bench: Sought, matrix: Matrix) -> None:
+    """Every second, third or fifth run is a host fault, which an early version did not count."""
+    bench.outcome_of = lambda _: (
+        ("completed", None) if (len(bench.made) + 1) % every else ("host-fault", "unhealthy-gpu")
+    )
     found, _, _ = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
     assert found.why == "exhausted"
 
@@ -246,15 +250,15 @@ def test_a_stack_that_cannot_be_made_is_left_out(bench: Sought, matrix: Matrix) 
     assert len(display.problems) <= 1
 
 
-@pytest.mark.parametrize(("silent", "made"), [(1, {OTHER_STACK, PLAIN}), (9, {OTHER_STACK})])
+@pytest.mark.parametrize(("unanswered", "ran"), [(1, {OTHER_STACK, PLAIN}), (9, {OTHER_STACK})])
 def test_a_stack_whose_source_did_not_answer_has_one_more_turn(
-    silent: int, made: set[str], bench: Sought, matrix: Matrix
+    unanswered: int, ran: set[str], bench: Sought, matrix: Matrix
 ) -> None:
-    bench.silent = {matrix.cells[PLAIN].stack.name: silent}
+    bench.unanswered_tries = {matrix.cells[PLAIN].stack.name: unanswered}
     bench.outcome_of = lambda run: ("completed" if run.planned.cell.id == PLAIN else "failed", None)
     searched(bench, matrix, FIND, PLAIN, OTHER_STACK)
-    assert {cell for cell, _ in bench.made} == made
-    assert bench.silent == {matrix.cells[PLAIN].stack.name: max(silent - 2, 0)}
+    assert {cell for cell, _ in bench.made} == ran
+    assert bench.unanswered_tries == {matrix.cells[PLAIN].stack.name: max(unanswered - 2, 0)}
 
 
 def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(

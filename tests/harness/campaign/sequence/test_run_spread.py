@@ -14,7 +14,7 @@ from harness.campaign.sequence import run_spread as module
 from harness.evidence.files.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from tests.harness.pretending import Listening, Recording
+from tests.harness.pretending import RecordingDisplay, RecordWritingBench
 
 AWAY, THERE = "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0"
 
@@ -45,28 +45,28 @@ BEGUN = SimpleNamespace(started=0.0)
 
 
 @pytest.mark.parametrize(
-    ("silent", "made"), [(0, ["a1", "t1", "a2", "t2"]), (1, ["t1", "t2", "a1", "a2"]), (9, ["t1", "t2"])]
+    ("unanswered", "made"), [(0, ["a1", "t1", "a2", "t2"]), (1, ["t1", "t2", "a1", "a2"]), (9, ["t1", "t2"])]
 )
 def test_a_stack_whose_source_did_not_answer_has_one_more_turn(
-    silent: int, made: list[str], tmp_path: Path, host: HostFacts, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+    unanswered: int, made: list[str], tmp_path: Path, host: HostFacts, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower = Follower()
     monkeypatch.setattr(module, "Follower", lambda *_: follower)
-    bench = Recording.on(tmp_path, host)
+    bench = RecordWritingBench.on(tmp_path, host)
     bench.data = tmp_path / "merged.csv"
     bench.data.write_text("bars")
-    bench.silent = {AWAY: silent}
+    bench.unanswered_tries = {AWAY: unanswered}
     cells = {"a": matrix.cells[f"{AWAY}-plain"], "t": matrix.cells[f"{THERE}-plain"]}
     runs = [
         PendingRun(PlannedRun(cells[name], repeat), f"{name}{repeat}", position)
         for position, (name, repeat) in enumerate([("a", 1), ("t", 1), ("a", 2), ("t", 2)], start=1)
     ]
-    display, workload = Listening(), matrix.workloads["quick"]
+    display, workload = RecordingDisplay(), matrix.workloads["quick"]
     note_silent("registry", "it does not answer")
     campaign = cast("Any", SimpleNamespace(pending=lambda *_, **__: runs))
     plan = cast("Any", SimpleNamespace(runs=runs, workload=workload))
     module.run_spread(plan, campaign, Runner(bench, workload, display, "c1"), cast("Any", None))
     assert follower.made == made
-    assert len(display.problems) == min(silent, 2)
-    assert (said_of_silent("registry") is None) is (silent > 0)
+    assert len(display.problems) == min(unanswered, 2)
+    assert (said_of_silent("registry") is None) is (unanswered > 0)
     assert all("is left out for now: the registry does not answer" in line for line in display.problems)

@@ -30,7 +30,7 @@ from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
 from harness.search.stages.runs import Setting, StageHost, StageRun
 from harness.search.stages.search import StageSearch
-from tests.harness.pretending import FakeRun, Listening, Recording
+from tests.harness.pretending import FakeRun, RecordingDisplay, RecordWritingBench
 
 FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
 ALL = (FIRST, SECOND, "rocm7.14.0-torch2.12.0", "rocm7.0-torch2.10.0")
@@ -38,7 +38,7 @@ HOURS = {"endurance": 1.25}
 MakeRecord = Callable[..., Record]
 
 
-class Staged(Recording):
+class Staged(RecordWritingBench):
     """A bench whose runs leave records.
 
     - `passes`: returns whether a run completes.
@@ -91,11 +91,11 @@ def explanation(presets: tuple[str, ...]) -> Explanation:
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Staged:
     monkeypatch.setattr(module, "host_cause", lambda *_: None)
-    made = Staged.on(tmp_path, host)
-    made.data = tmp_path / "merged.csv"
-    made.data.write_text("bars")
-    made.make_record, made.passes, made.workloads = make_record, lambda _: True, []
-    return made
+    staged = Staged.on(tmp_path, host)
+    staged.data = tmp_path / "merged.csv"
+    staged.data.write_text("bars")
+    staged.make_record, staged.passes, staged.workloads = make_record, lambda _: True, []
+    return staged
 
 
 def prepared(
@@ -109,9 +109,9 @@ def prepared(
     return PreparedCampaign(plan, able, bench, matrix, StageSearch(matrix, cells, StageHost((0, 1), (0, 1))))
 
 
-def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
+def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, RecordingDisplay, bool]:
     """Run a campaign; return its conclusion, its display, and whether it continued an earlier one."""
-    display = Listening()
+    display = RecordingDisplay()
     assert prepared.stages is not None
     with begin_or_continue(prepared.plan, bench) as (campaign, continued):
         runner = Runner(bench, prepared.plan.workload, display, campaign.id)
@@ -211,7 +211,7 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
 def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is_left(
     bench: Staged, matrix: Matrix
 ) -> None:
-    bench.silent, bench.passes = {FIRST: 1}, lambda run: run.planned.cell.stack.name == FIRST
+    bench.unanswered_tries, bench.passes = {FIRST: 1}, lambda run: run.planned.cell.stack.name == FIRST
     note_silent("registry", "it does not answer")
     found, display, _ = carried_out(bench, prepared(bench, matrix))
     assert display.problems[0] == f"stack {FIRST} is left out for now: the registry does not answer"
@@ -221,19 +221,19 @@ def test_a_stack_whose_source_did_not_answer_is_tried_again_when_nothing_else_is
 
 
 def test_a_source_that_never_answers_is_asked_once_more_at_the_end(bench: Staged, matrix: Matrix) -> None:
-    bench.silent, bench.passes = {FIRST: 99}, lambda _: False
+    bench.unanswered_tries, bench.passes = {FIRST: 99}, lambda _: False
     found, _, _ = carried_out(bench, prepared(bench, matrix))
-    assert bench.silent == {FIRST: 97}
+    assert bench.unanswered_tries == {FIRST: 97}
     assert found.continues
     assert f"Left out, because their source of packages did not answer: {FIRST}." in found.sentence
 
 
 def test_without_a_network_each_source_is_asked_once(bench: Staged, matrix: Matrix) -> None:
     campaign = prepared(bench, matrix)
-    bench.silent = dict.fromkeys((run.cell.stack.name for run in campaign.plan.runs), 9)
+    bench.unanswered_tries = dict.fromkeys((run.cell.stack.name for run in campaign.plan.runs), 9)
     found, display, _ = carried_out(bench, campaign)
-    assert set(bench.silent.values()) == {8}
-    assert len(display.problems) == len(bench.silent)
+    assert set(bench.unanswered_tries.values()) == {8}
+    assert len(display.problems) == len(bench.unanswered_tries)
     assert found.continues
 
 
@@ -241,7 +241,7 @@ def test_a_source_that_did_not_answer_is_asked_again_after_a_while(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECHECK_SECONDS", 0.0)
-    bench.silent = {FIRST: 1}
+    bench.unanswered_tries = {FIRST: 1}
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert {cell for cell, *_ in bench.workloads} == {f"{FIRST}-plain"}
     assert found.reached
@@ -282,17 +282,17 @@ def test_what_got_past_the_features_is_kept_when_training_is_changed(bench: Stag
 
 
 def test_after_a_failed_training_attention_is_changed_and_then_the_model(bench: Staged, matrix: Matrix) -> None:
-    asked = []
+    tried = []
 
     def passes(run: FakeRun) -> bool:
         if run.workload.name == "standard" and run.planned.gpus == (0,):
-            asked.append((run.workload.sdpa, run.workload.model))
+            tried.append((run.workload.sdpa, run.workload.model))
         return run.workload.smoke_test or "attention" not in run.workload.model
 
     bench.passes = passes
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     models = ("mlp", "attention")
-    assert asked == [("auto", models), ("math", models), ("auto", ("mlp", "attention-small"))]
+    assert tried == [("auto", models), ("math", models), ("auto", ("mlp", "attention-small"))]
     assert "with model mlp, attention-small is good" in found.sentence
 
 
@@ -368,7 +368,7 @@ def test_the_other_presets_of_later_stacks_wait_until_every_stack_had_its_turn(b
 def test_a_preset_that_was_run_by_hand_does_not_take_the_turn_of_the_control(bench: Staged, matrix: Matrix) -> None:
     by_hand = PendingRun(PlannedRun(matrix.cells[f"{SECOND}-no-sdma"], 1, (0,)), "r0")
     bench.passes = lambda run: run.planned.cell.id == f"{SECOND}-plain"
-    Runner(bench, matrix.workloads["quick"], Listening(), "by-hand").run([by_hand])
+    Runner(bench, matrix.workloads["quick"], RecordingDisplay(), "by-hand").run([by_hand])
     found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
     assert f"{SECOND}-plain on 2 GPUs" in found.sentence
     assert {stack for stack in ALL for cell, *_ in bench.workloads if cell.startswith(stack)} == {FIRST, SECOND}
@@ -427,10 +427,10 @@ def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Sta
     first = f"{FIRST}-plain"
     bench.refuses = lambda run: run.planned.cell.id == first or run.workload.name == "endurance"
     ended, _, _ = carried_out(bench, prepared(bench, matrix))
-    made = [(cell, workload) for cell, workload, *_ in bench.workloads]
+    ran = [(cell, workload) for cell, workload, *_ in bench.workloads]
     # Once on each GPU.
-    assert made.count((first, "quick")) == 2
-    assert max(made.count((cell, "endurance")) for cell, _ in made) == 1
+    assert ran.count((first, "quick")) == 2
+    assert max(ran.count((cell, "endurance")) for cell, _ in ran) == 1
     assert not any(count.counts for run_id, count in counts_of(bench.results).items() if f"-{first}-" in run_id)
     assert ended.reached
 
@@ -484,7 +484,9 @@ def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
     assert again.reached
 
 
-def lost_from(monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6) -> None:
+def make_gpu_unhealthy_after(
+    monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6
+) -> None:
     """Make GPU 1 unhealthy after `runs` more runs, until it has been probed `healthy_again` times."""
     probes: list[object] = []
     start = len(bench.workloads)
@@ -506,7 +508,7 @@ def test_a_gpu_that_recovers_takes_runs_again(
     every: float, probes: int, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RECHECK_SECONDS", every)
-    lost_from(monkeypatch, bench, runs=3, healthy_again=probes)
+    make_gpu_unhealthy_after(monkeypatch, bench, runs=3, healthy_again=probes)
     found, display, _ = carried_out(bench, prepared(bench, matrix))
     assert "GPU 1 takes no more runs: its probe failed" in display.problems
     assert "GPU 1 takes runs again: it passes its probe" in display.problems
@@ -519,14 +521,14 @@ def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_
 ) -> None:
     campaign = prepared(bench, matrix)
     assert campaign.stages is not None
-    lost_from(monkeypatch, bench, runs=3)
+    make_gpu_unhealthy_after(monkeypatch, bench, runs=3)
     with begin_or_continue(campaign.plan, bench) as (begun, _):
-        runner = Runner(bench, campaign.plan.workload, Listening(), begun.id)
+        runner = Runner(bench, campaign.plan.workload, RecordingDisplay(), begun.id)
         found = module.run_stages(campaign.stages, campaign, begun, runner, lambda: True)
     assert len(bench.workloads) == 3
     assert (found.why, found.continues) == ("exhausted", True)
     assert "GPU 1 is unhealthy" in found.sentence
-    lost_from(monkeypatch, bench, runs=10**6)
+    make_gpu_unhealthy_after(monkeypatch, bench, runs=10**6)
     again, _, continued = carried_out(bench, campaign)
     assert continued
     assert again.reached
@@ -546,22 +548,22 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Stage
 
 
 def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: Matrix) -> None:
-    made: list[str] = []
+    ran: list[str] = []
 
     def passes(run: FakeRun) -> bool:
-        made.append(run.workload.name)
+        ran.append(run.workload.name)
         return run.workload.name != "endurance"
 
     bench.passes, bench.fails_in, bench.fails_after_hours = passes, "step", 0.5
     campaign = prepared(bench, matrix)
     assert campaign.stages is not None
     search = replace(campaign.stages, cells={FIRST: campaign.stages.cells[FIRST]})
-    runner = Runner(bench, campaign.plan.workload, Listening(), "c")
+    runner = Runner(bench, campaign.plan.workload, RecordingDisplay(), "c")
     with begin_or_continue(campaign.plan, bench) as (under_way, _):
         stages = module._Stages(search, campaign, under_way, runner)
-        while isinstance(decided := stages.next(0.0 if "endurance" in made else 36000.0), StageRun):
+        while isinstance(decided := stages.next(0.0 if "endurance" in ran else 36000.0), StageRun):
             stages.run(decided, None)
-    assert made.count("endurance") == 1
+    assert ran.count("endurance") == 1
     assert decided.why == "out-of-time"
 
 

@@ -17,16 +17,16 @@ class Api:
 
     - `state`: the state of the container.
     - `stopping`: the error with which stopping the container fails; None: it succeeds.
-    - `gone`: the engine cannot be reached, and raises `silence`.
-    - `ending`: the engine is shutting down.
-    - `started_again`: the engine was restarted, so it has no event for the end of the container.
+    - `unreachable`: the engine cannot be reached, and raises `unreachable_error`.
+    - `shutting_down`: the engine is shutting down.
+    - `restarted`: the engine was restarted, so it has no event for the end of the container.
     """
 
     def __init__(self, state: dict[str, Any], stopping: Exception | None = None) -> None:
         self.state = state
         self.stopping = stopping
-        self.gone = self.ending = self.started_again = False
-        self.silence: Exception = Unreachable()
+        self.unreachable = self.shutting_down = self.restarted = False
+        self.unreachable_error: Exception = Unreachable()
         self.asked = 0
         self.listed: list[dict[str, Any]] = []
         self.removed: list[str] = []
@@ -39,18 +39,18 @@ class Api:
 
     def inspect_container(self, _: str) -> dict[str, Any]:
         self.asked += 1
-        if self.gone:
-            raise self.silence
+        if self.unreachable:
+            raise self.unreachable_error
         return {"State": self.state}
 
     def stop(self, _: str, timeout: int) -> None:
         if self.stopping:
-            self.gone = isinstance(self.stopping, Unreachable)
+            self.unreachable = isinstance(self.stopping, Unreachable)
             raise self.stopping
 
     def events(self, *, filters: dict[str, str], **_: object) -> Iterator[dict[str, str]]:
         assert filters == {"container": "c", "event": "die"}
-        return iter([] if self.started_again else [{"status": "die"}])
+        return iter([] if self.restarted else [{"status": "die"}])
 
     def seen_in(self, _: str, path: str) -> tuple[int, int] | None:
         return self.seen.get(path)
@@ -70,5 +70,5 @@ class Api:
 def engine_of(api: Api) -> Engine:
     client = SimpleNamespace(api=api)
     return cast(
-        "Engine", SimpleNamespace(client=client, api_with_timeout=api, facts={}, answers=lambda: not api.ending)
+        "Engine", SimpleNamespace(client=client, api_with_timeout=api, facts={}, answers=lambda: not api.shutting_down)
     )

@@ -15,7 +15,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_reports.last_line import last_line
 
 HEAD, TAIL = 3 * BLOCK, 2 * BLOCK
-LOUD = """
+PRINTING = """
 import sys
 line = b"x" * 99 + b"\\n"
 print("the beginning", flush=True)
@@ -104,10 +104,10 @@ def test_on_a_full_disk_nothing_is_lost(log: Path, monkeypatch: pytest.MonkeyPat
     assert log.read_bytes() == lines(10_000)
 
 
-def loud(folder: Path, megabytes: int) -> tuple[Path, int]:
+def run_printing(folder: Path, megabytes: int) -> tuple[Path, int]:
     """Run a program that prints `megabytes`; return its log, and the most disk that the log took, in bytes."""
     log, most = folder / "log.txt", 0
-    job = Job((sys.executable, "-c", LOUD, str(megabytes)), {"PATH": "/usr/bin:/bin"}, folder, log)
+    job = Job((sys.executable, "-c", PRINTING, str(megabytes)), {"PATH": "/usr/bin:/bin"}, folder, log)
     handle = ProcessExecutor().start(job)
     while (exit_ := handle.poll()) is None:
         most = max(most, log.stat().st_blocks * 512)
@@ -117,7 +117,7 @@ def loud(folder: Path, megabytes: int) -> tuple[Path, int]:
 
 
 def test_output_of_a_process_is_bounded(tmp_path: Path) -> None:
-    log, _ = loud(tmp_path, 40)
+    log, _ = run_printing(tmp_path, 40)
     text = log.read_text()
     assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
     assert text.startswith("the beginning\n")
@@ -149,16 +149,16 @@ os.kill(os.getpid(), 9)
 @pytest.mark.slow
 def test_two_gigabytes_of_output_take_little_memory_disk_and_time(tmp_path: Path) -> None:
     began = time.monotonic()
-    before = resident()
-    log, most = loud(tmp_path, 2000)
+    before = peak_memory_bytes()
+    log, most = run_printing(tmp_path, 2000)
     assert log.stat().st_size < HEAD_BYTES + TAIL_BYTES + 100
     # Between two looks at the log some of the output is on the disk, but far from all of it.
     assert most < 1_500_000_000
-    assert resident() - before < 100 << 20
+    assert peak_memory_bytes() - before < 100 << 20
     assert time.monotonic() - began < 60
 
 
-def resident() -> int:
+def peak_memory_bytes() -> int:
     """Return the most memory that this process ever had, in bytes."""
     status = Path("/proc/self/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) << 10

@@ -70,7 +70,7 @@ class TestAnEngineThatIsAway:
         handle = ContainerHandle(engine_of(api), "c", log)
         assert (handle.poll(), handle.unanswered) == (None, False)
         cast("Any", handle)._copying.join()
-        api.gone, api.silence = True, silence or Unreachable()
+        api.unreachable, api.unreachable_error = True, silence or Unreachable()
         assert (handle.poll(), handle.unanswered) == (None, True)
         return handle
 
@@ -78,7 +78,7 @@ class TestAnEngineThatIsAway:
         self, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = self.away(api, tmp_path / "log")
-        api.gone = False
+        api.unreachable = False
         said = [b"said", b" and", b" more"]
         monkeypatch.setattr(api, "logs", lambda *_, **__: iter(said))
         assert (handle.poll(), handle.unanswered) == (None, False)
@@ -109,7 +109,7 @@ class TestAnEngineThatIsAway:
         monkeypatch.setattr(container_handle, "NEVER_ROTATED_BYTES", 0)
         monkeypatch.setattr(container_handle, "COMPARED_BYTES", 4)
         handle = self.away(api, tmp_path / "log")
-        api.gone = False
+        api.unreachable = False
 
         def logs(*_: object, tail: int | None = None, **__: object) -> Iterator[bytes]:
             return iter([b"new"] if tail == 0 else [b"said", b" and new"])
@@ -123,7 +123,7 @@ class TestAnEngineThatIsAway:
     @pytest.mark.parametrize("code", [143, 137, 3, 255])
     def test_what_its_restart_ended_is_lost(self, code: int, api: Api, tmp_path: Path) -> None:
         handle = self.away(api, tmp_path / "log")
-        api.gone, api.state = False, {**ENDED, "ExitCode": code}
+        api.unreachable, api.state = False, {**ENDED, "ExitCode": code}
         with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
             handle.poll()
         assert handle.stop(1)
@@ -132,14 +132,14 @@ class TestAnEngineThatIsAway:
     def test_what_was_ended_by_a_restart_that_nobody_noticed_is_lost(self, api: Api, tmp_path: Path) -> None:
         handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
         assert handle.poll() is None
-        api.started_again, api.state = True, {**ENDED, "ExitCode": 143}
+        api.restarted, api.state = True, {**ENDED, "ExitCode": 143}
         with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
             handle.poll()
 
     def test_what_one_that_is_ending_ended_is_lost(self, api: Api, tmp_path: Path) -> None:
         """An engine that is ending still answers on open connections."""
         handle = ContainerHandle(engine_of(api), "c", tmp_path / "log")
-        api.ending, api.state = True, {**ENDED, "ExitCode": 143}
+        api.shutting_down, api.state = True, {**ENDED, "ExitCode": 143}
         with pytest.raises(JobLost, match="ended or restarted, and ended the container"):
             handle.poll()
 
@@ -155,18 +155,18 @@ class TestAnEngineThatIsAway:
         self, state: dict[str, Any], expected: Exit, api: Api, tmp_path: Path
     ) -> None:
         handle = self.away(api, tmp_path / "log")
-        api.gone, api.state = False, {**ENDED, **state}
+        api.unreachable, api.state = False, {**ENDED, **state}
         assert handle.poll() == expected
 
     def test_an_engine_that_was_only_silent_ends_nothing(self, api: Api, tmp_path: Path) -> None:
         handle = self.away(api, tmp_path / "log", ReadTimeout())
-        api.gone, api.state = False, {**ENDED, "ExitCode": 137}
+        api.unreachable, api.state = False, {**ENDED, "ExitCode": 137}
         assert handle.poll() == Exit(-9)
 
     def test_one_that_keeps_containers_alive_ends_none(self, api: Api, tmp_path: Path) -> None:
         handle = self.away(api, tmp_path / "log")
         cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = True
-        api.gone, api.state = False, ENDED
+        api.unreachable, api.state = False, ENDED
         assert handle.poll() == Exit(3)
 
     @pytest.mark.parametrize("noticed", [True, False])
@@ -176,7 +176,7 @@ class TestAnEngineThatIsAway:
         """If the container's shim is gone, too, an engine with live restore reports 255 (seen with dockerd 20.10)."""
         handle = self.away(api, tmp_path / "log") if noticed else ContainerHandle(engine_of(api), "c", tmp_path / "log")
         cast("Any", handle)._engine.facts["LiveRestoreEnabled"] = True
-        api.gone, api.started_again, api.state = False, True, {**ENDED, "ExitCode": 255}
+        api.unreachable, api.restarted, api.state = False, True, {**ENDED, "ExitCode": 255}
         with pytest.raises(JobLost, match="restarted, and does not know how the container ended"):
             handle.poll()
 
@@ -191,7 +191,7 @@ class TestAnEngineThatIsAway:
 
     def test_what_ran_on_and_fails_later_has_failed(self, api: Api, tmp_path: Path) -> None:
         handle = self.away(api, tmp_path / "log")
-        api.gone = False
+        api.unreachable = False
         assert handle.poll() is None
         api.state = ENDED
         assert handle.poll() == Exit(3)
@@ -217,7 +217,7 @@ class TestAnEngineThatIsAway:
 
         def say(text: str) -> None:
             said.append(text)
-            api.gone = False
+            api.unreachable = False
 
         polls = iter([None, None, None, None])
         poll = handle.poll

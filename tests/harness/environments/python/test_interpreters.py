@@ -25,7 +25,7 @@ def cpu(matrix: Matrix) -> Stack:
     return matrix.stacks["cpu"]
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
+def pretend_installed(monkeypatch: pytest.MonkeyPatch, *versions: str) -> None:
     """Pretend that the host has Python in these versions only."""
     found = {version: Path("/usr/bin", f"python{version}") for version in versions}
     monkeypatch.setattr(interpreters, "find_python", found.get)
@@ -79,24 +79,24 @@ def test_a_stack_takes_its_images_python_or_another_that_its_torch_has_wheels_fo
     cpu: Stack, monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...], chosen: str | None
 ) -> None:
     monkeypatch.setattr(interpreters, "RUNNING", "3.10")
-    install(monkeypatch, *installed)
+    pretend_installed(monkeypatch, *installed)
     assert version_of(choose_python(cpu)) == chosen
 
 
 def test_the_python_this_tool_runs_on_goes_before_newer_ones(cpu: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, "3.12", "3.13", "3.14")
+    pretend_installed(monkeypatch, "3.12", "3.13", "3.14")
     monkeypatch.setattr(interpreters, "RUNNING", "3.12")
     assert version_of(choose_python(cpu)) == "3.12"
-    install(monkeypatch, "3.11", "3.12", "3.13")
+    pretend_installed(monkeypatch, "3.11", "3.12", "3.13")
     assert version_of(choose_python(cpu)) == "3.11"
 
 
 def test_an_old_torch_takes_no_python_it_has_no_wheels_for(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     old = matrix.stacks["rocm6.2-torch2.5.1"]
     assert old.pythons == ("3.11", "3.12")
-    install(monkeypatch, "3.13", "3.14")
+    pretend_installed(monkeypatch, "3.13", "3.14")
     assert choose_python(old) is None
-    install(monkeypatch, "3.12", "3.13")
+    pretend_installed(monkeypatch, "3.12", "3.13")
     assert version_of(choose_python(old)) == "3.12"
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_fetched_is_one_line_with_the_remedy_and_tried_once(
         tries.append(words)
         raise UserError("uv python install failed: no route")
 
-    install(monkeypatch)
+    pretend_installed(monkeypatch)
     monkeypatch.setattr(interpreters, "uv", uv)
     monkeypatch.setenv(interpreters.MIRROR, "http://127.0.0.1:9/pythons")
     for _ in range(2):

@@ -118,14 +118,14 @@ def test_each_python_has_a_lock_of_its_own(matrix: Matrix, tmp_path: Path, monke
 def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses_the_label(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[list[str], str, str]] = []
+    calls: list[tuple[list[str], str, str]] = []
 
     def uv(*words: str | Path) -> str:
         arguments = [str(word) for word in words]
         options = [word for word in arguments if not word.startswith("/")]
         constraints = Path(arguments[arguments.index("--constraint") + 1]).read_text(encoding="utf-8")
         pins_file = next(word for word in arguments if word.endswith(".in"))
-        asked.append((options, Path(pins_file).read_text(encoding="utf-8"), constraints))
+        calls.append((options, Path(pins_file).read_text(encoding="utf-8"), constraints))
         Path(arguments[arguments.index("-o") + 1]).write_text("made", encoding="utf-8")
         return ""
 
@@ -133,7 +133,7 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
     stack = matrix.stacks["cpu"]
     pins.make_lock(stack, tmp_path / "own.txt", python="3.13")
     pins.make_lock(stack, tmp_path / "pypi.txt", python="3.13", build="pypi")
-    (own, pinned, follow), (pypi, public, same) = asked
+    (own, pinned, follow), (pypi, public, same) = calls
     assert own[own.index("--python-version") + 1] == "3.13"
     assert pinned == (LOCKS / "cpu.in").read_text()
     assert public == pinned.replace("+cpu", "")
@@ -146,7 +146,7 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "told"),
+    ("error_of_uv", "kind", "message"),
     [
         (
             "error: Request failed cause: Failed to fetch: https://there/torch/ cause: dns error cause: Name not known",
@@ -166,15 +166,15 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
     ],
 )
 def test_an_index_that_does_not_answer_is_distinguished_from_wheels_that_are_wrong(
-    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[UserError], told: str
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, error_of_uv: str, kind: type[UserError], message: str
 ) -> None:
     def uv(*words: str | Path) -> str:
-        raise UserError(said)
+        raise UserError(error_of_uv)
 
     monkeypatch.setattr(pins, "uv", uv)
     with pytest.raises(UserError) as caught:
         pins.try_sources(matrix.stacks["cpu"], "pip", "sync")
-    assert (type(caught.value), str(caught.value)) == (kind, told)
+    assert (type(caught.value), str(caught.value)) == (kind, message)
 
 
 def test_a_base_that_brings_torch_brings_its_numpy_too(matrix: Matrix) -> None:
@@ -198,12 +198,12 @@ def test_wheels_held_locally_are_tried_before_the_index(matrix: Matrix, monkeypa
 def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
     cause = "client error (Connect) cause: dns error"
 
     def uv(*words: str | Path) -> str:
-        asked.append(str(words[-1]))
-        raise UserError(f"uv failed: Failed to fetch: `https://user:word@there:8000/{len(asked)}/` cause: {cause}")
+        calls.append(str(words[-1]))
+        raise UserError(f"uv failed: Failed to fetch: `https://user:word@there:8000/{len(calls)}/` cause: {cause}")
 
     def refused(stack: str, place: str) -> str:
         here = matrix.stacks[stack].model_copy(update={"mirror": place, "pypi": "https://pypi.example/simple"})
@@ -218,11 +218,11 @@ def test_one_try_decides_for_all_stacks_whose_index_is_on_the_same_host(
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") == first
     # The index of this stack is named in a configuration file of uv.
     assert refused("rocm7.14-torch2.14.0", "https://there:8000/rocm7.14") == first
-    assert len(asked) == 1
+    assert len(calls) == 1
     # Repeating the error does not extend the time for which the host counts as silent.
     assert silent_hosts._silent == noted
     assert refused("rocm6.2-torch2.5.1", "https://elsewhere/rocm6.2") != first
-    assert len(asked) == 2
+    assert len(calls) == 2
     monkeypatch.setattr(silent_hosts, "RECENT_SECONDS", 0.0)
     assert refused("rocm6.2-torch2.5.1", "https://there:8000/rocm6.2") != first
     # A host that refuses a page, or breaks off one file, is not silent.
@@ -276,10 +276,10 @@ def test_no_code_of_a_source_package_is_run_to_resolve_a_lock(
 def test_one_index_that_sends_in_drops_decides_for_all_stacks_of_its_host(
     matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
 
     def uv(*_: object) -> None:
-        asked.append(_)
+        calls.append(_)
         raise NoAnswerError("versions are not resolved within 1800 s; an index is too slow")
 
     monkeypatch.setattr(pins, "uv", uv)
@@ -288,7 +288,7 @@ def test_one_index_that_sends_in_drops_decides_for_all_stacks_of_its_host(
         there = matrix.stacks[stack].model_copy(update={"mirror": f"https://there/{stack}"})
         with pytest.raises(pins.UnreachableError, match="does not answer: versions are not resolved within 1800 s"):
             pins.try_sources(there, "pip", "compile")
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_only_its_user_reads_the_addresses_of_indexes_in_a_configuration(
@@ -338,13 +338,13 @@ def test_a_lock_is_written_under_the_name_it_is_found_by(
     monkeypatch.setattr(pins, "uv", uv)
     for module in (pins, image_commands):
         monkeypatch.setattr(module, "LOCKS", tmp_path)
-    said: list[str] = []
-    noted = image_commands.lock(None, matrix.stacks["cpu"], said.append, python, build)
+    messages: list[str] = []
+    noted = image_commands.lock(None, matrix.stacks["cpu"], messages.append, python, build)
     assert noted["file"] == str(tmp_path / name)
     assert noted["lock"] == file_hash(tmp_path / name)
     assert pins.lock_file(matrix.stacks["cpu"], python, build) == tmp_path / name
     # The second step resolves the base image, which only the lock of an image has.
-    assert len(said) == steps
+    assert len(messages) == steps
 
 
 def test_with_torch_in_the_base_only_pypi_is_asked(matrix: Matrix) -> None:

@@ -16,52 +16,52 @@ from harness.matrix.programs import Program
 PATTERN = r"iter (?P<step>[\d,]+)(/(?P<total>\S+))?: loss (?P<loss>\S+)"
 
 
-class Told:
+class GrowingLog:
     """A log that grows, and the progress that is read from it."""
 
     def __init__(self, folder: Path, form: str) -> None:
         self.file = folder / "log"
         self.progress = ProgramProgress(UntrustedTree(folder), "log", form)
 
-    def say(self, text: str) -> list[tuple[str, int]]:
+    def append(self, text: str) -> list[tuple[str, int]]:
         with self.file.open("a", encoding="utf-8") as log:
             log.write(text)
         return [(line.phase, line.done) for line in self.progress.new()]
 
 
 def test_any_line_that_is_whole_is_an_advance(tmp_path: Path) -> None:
-    told = Told(tmp_path, "stdout")
-    assert list(told.progress.new()) == []
-    assert told.say("loading\nstill ") == [("first-step", 0), ("step", 1)]
-    assert told.say("loading\n\n") == [("step", 2)]
-    assert told.say("") == []
+    log = GrowingLog(tmp_path, "stdout")
+    assert list(log.progress.new()) == []
+    assert log.append("loading\nstill ") == [("first-step", 0), ("step", 1)]
+    assert log.append("loading\n\n") == [("step", 2)]
+    assert log.append("") == []
 
 
 @pytest.mark.parametrize("form", ["stdout", PATTERN])
 def test_of_very_many_lines_some_are_read_at_a_look(tmp_path: Path, form: str) -> None:
-    told = Told(tmp_path, form)
-    looks = [told.say("1\n" * (MOST_LINES_AT_ONCE + 1)), told.say("")]
+    log = GrowingLog(tmp_path, form)
+    looks = [log.append("1\n" * (MOST_LINES_AT_ONCE + 1)), log.append("")]
     assert [len(look) for look in looks] == ([MOST_LINES_AT_ONCE + 1, 1] if form == "stdout" else [0, 0])
-    assert not told.progress.behind
-    assert told.progress._offset == told.file.stat().st_size
+    assert not log.progress.behind
+    assert log.progress._offset == log.file.stat().st_size
 
 
 def test_a_progress_bar_goes_back_to_the_beginning_of_its_line(tmp_path: Path) -> None:
-    assert Told(tmp_path, "stdout").say("\r 1%|\r 2%|\r")[1:] == [("step", 1), ("step", 2)]
+    assert GrowingLog(tmp_path, "stdout").append("\r 1%|\r 2%|\r")[1:] == [("step", 1), ("step", 2)]
 
 
 def test_a_pattern_finds_step_total_and_loss(tmp_path: Path) -> None:
-    told = Told(tmp_path, PATTERN)
-    assert told.say("loading\niter 1,000/2000: loss 0.5\n") == [("first-step", 999), ("step", 1000)]
-    assert (told.progress.step, told.progress.total, told.progress.loss) == (1000, 2000, 0.5)
-    assert told.say("iter 1001/inf: loss nan\n") == [("step", 1001)]
-    assert told.progress.total is None
-    assert told.progress.loss != told.progress.loss
+    log = GrowingLog(tmp_path, PATTERN)
+    assert log.append("loading\niter 1,000/2000: loss 0.5\n") == [("first-step", 999), ("step", 1000)]
+    assert (log.progress.step, log.progress.total, log.progress.loss) == (1000, 2000, 0.5)
+    assert log.append("iter 1001/inf: loss nan\n") == [("step", 1001)]
+    assert log.progress.total is None
+    assert log.progress.loss != log.progress.loss
 
 
 def test_lines_of_json_are_read_and_what_is_none_is_not(tmp_path: Path) -> None:
-    told = Told(tmp_path, "lines")
-    said = [
+    log = GrowingLog(tmp_path, "lines")
+    lines = [
         '{"step": 1, "total": 4, "loss": 0.5}',
         "no JSON",
         "[1]",
@@ -69,49 +69,49 @@ def test_lines_of_json_are_read_and_what_is_none_is_not(tmp_path: Path) -> None:
         '{"step": -1}',
         '{"step": 1e300}',
     ]
-    assert told.say("\n".join(said) + "\n") == [("first-step", 0), ("step", 1)]
-    assert told.say('{"step": "two"}\n{"step": 2}\n') == [("step", 2)]
+    assert log.append("\n".join(lines) + "\n") == [("first-step", 0), ("step", 1)]
+    assert log.append('{"step": "two"}\n{"step": 2}\n') == [("step", 2)]
 
 
 def test_a_line_without_an_end_is_not_kept_in_memory(tmp_path: Path) -> None:
-    told = Told(tmp_path, "stdout")
-    assert told.say("x" * (LONGEST_LINE + 1)) == []
-    assert told.say("x\nnext\n") == [("first-step", 0), ("step", 1)]
+    log = GrowingLog(tmp_path, "stdout")
+    assert log.append("x" * (LONGEST_LINE + 1)) == []
+    assert log.append("x\nnext\n") == [("first-step", 0), ("step", 1)]
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "cut"])
 def test_what_the_program_makes_of_the_file_does_no_harm(tmp_path: Path, kind: str) -> None:
-    told = Told(tmp_path, "stdout")
-    told.say("one\ntwo\n")
+    log = GrowingLog(tmp_path, "stdout")
+    log.append("one\ntwo\n")
     if kind == "cut":
-        os.truncate(told.file, 0)
+        os.truncate(log.file, 0)
     else:
-        told.file.unlink()
-        told.file.symlink_to("/etc/passwd") if kind == "link" else os.mkfifo(told.file)
-    assert list(told.progress.new()) == []
+        log.file.unlink()
+        log.file.symlink_to("/etc/passwd") if kind == "link" else os.mkfifo(log.file)
+    assert list(log.progress.new()) == []
 
 
 def test_a_last_line_that_nothing_ends_is_reported_when_it_has_ended(tmp_path: Path) -> None:
-    told = Told(tmp_path, "lines")
-    assert told.say('{"step": 1, "total": 2, "loss": 0.5}\n{"step": 2, "total": 2, "loss": NaN}')[1:] == [("step", 1)]
-    told.progress.take_in_all()
-    told.progress.take_in_all()
-    assert (told.progress.step, told.progress.advances) == (2, 2)
-    assert told.progress.loss != told.progress.loss
+    log = GrowingLog(tmp_path, "lines")
+    assert log.append('{"step": 1, "total": 2, "loss": 0.5}\n{"step": 2, "total": 2, "loss": NaN}')[1:] == [("step", 1)]
+    log.progress.take_in_all()
+    log.progress.take_in_all()
+    assert (log.progress.step, log.progress.advances) == (2, 2)
+    assert log.progress.loss != log.progress.loss
 
 
 def test_a_line_without_a_loss_leaves_the_one_that_was_reported(tmp_path: Path) -> None:
-    told = Told(tmp_path, "lines")
-    told.say('{"step": 1, "loss": NaN}\n{"step": 2}\n')
-    assert told.progress.step == 2
-    assert told.progress.loss is not None
-    assert told.progress.loss != told.progress.loss
+    log = GrowingLog(tmp_path, "lines")
+    log.append('{"step": 1, "loss": NaN}\n{"step": 2}\n')
+    assert log.progress.step == 2
+    assert log.progress.loss is not None
+    assert log.progress.loss != log.progress.loss
 
 
 def test_a_pattern_takes_no_longer_for_one_line_than_for_another(tmp_path: Path) -> None:
-    told = Told(tmp_path, r"(?P<step>(\d+)+)$")
+    log = GrowingLog(tmp_path, r"(?P<step>(\d+)+)$")
     began = time.monotonic()
-    assert told.say(f"{'1' * 60}!\n7\n")[-1:] == [("step", 7)]
+    assert log.append(f"{'1' * 60}!\n7\n")[-1:] == [("step", 7)]
     assert time.monotonic() - began < 5
 
 
@@ -147,11 +147,11 @@ def test_of_very_many_lines_the_first_and_the_last_tell_what_a_run_that_has_ende
 ) -> None:
     monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 1)
     monkeypatch.setattr(program_progress, "LAST_BYTES", 64)
-    told = Told(tmp_path, "lines")
-    told.say("".join(f'{{"step": {step}}}\n' for step in range(1, 1001)))
-    told.progress.take_in_all()
-    assert told.progress.step == 1000
-    assert told.progress.advances < 50
+    log = GrowingLog(tmp_path, "lines")
+    log.append("".join(f'{{"step": {step}}}\n' for step in range(1, 1001)))
+    log.progress.take_in_all()
+    assert log.progress.step == 1000
+    assert log.progress.advances < 50
 
 
 @pytest.mark.parametrize(("at", "loss", "unread"), [(300, "nan", False), (200, "None", True)])
@@ -159,11 +159,9 @@ def test_of_long_lines_as_many_of_the_last_are_looked_at_as_of_the_first(
     at: int, loss: str, unread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_progress, "MOST_LINES_AT_ONCE", 5)
-    told, losses = Told(tmp_path, "lines"), {1: ', "loss": 0.5', at: ', "loss": NaN'}
-    told.file.write_text(
-        "".join(f'{{"step": {n}{losses.get(n, "")}, "said": "{"x" * 4000}"}}\n' for n in range(1, 401))
-    )
-    told.progress.take_in_all()
-    assert told.progress.step == 400
-    assert (str(told.progress.loss), told.progress.loss_unread) == (loss, unread)
-    assert told.progress.advances <= 320
+    log, losses = GrowingLog(tmp_path, "lines"), {1: ', "loss": 0.5', at: ', "loss": NaN'}
+    log.file.write_text("".join(f'{{"step": {n}{losses.get(n, "")}, "said": "{"x" * 4000}"}}\n' for n in range(1, 401)))
+    log.progress.take_in_all()
+    assert log.progress.step == 400
+    assert (str(log.progress.loss), log.progress.loss_unread) == (loss, unread)
+    assert log.progress.advances <= 320

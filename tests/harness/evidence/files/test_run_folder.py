@@ -25,8 +25,8 @@ OWNERS = {
 
 def names_of(owner: type) -> set[str]:
     """Return every name of a file or folder that a class defines."""
-    told = [value for name, value in vars(owner).items() if name.isupper()]
-    return {name for value in told for name in ((value,) if isinstance(value, str) else value.values())}
+    constants = [value for name, value in vars(owner).items() if name.isupper()]
+    return {name for value in constants for name in ((value,) if isinstance(value, str) else value.values())}
 
 
 FILES = {name for name in names_of(RunFolder) | names_of(WorkFolder) if re.search(r"[.*-]", name)}
@@ -35,7 +35,7 @@ FOLDERS = {WorkFolder.OUTPUT, WorkFolder.SCRATCH, RunFolder.FAILURE}
 MAY_HAVE = re.compile("|".join(re.escape(name.partition("{")[0].removeprefix("*")) for name in FILES | FOLDERS))
 
 
-def texts(tree: ast.Module) -> Iterator[ast.Constant]:
+def string_literals(tree: ast.Module) -> Iterator[ast.Constant]:
     """Yield the string literals of a module, except docstrings and texts of several lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     begins = (node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and node.body)
@@ -45,7 +45,7 @@ def texts(tree: ast.Module) -> Iterator[ast.Constant]:
             yield from [node] if "\n" not in node.value.strip() else []
 
 
-def joined(tree: ast.Module) -> Iterator[str]:
+def joined_names(tree: ast.Module) -> Iterator[str]:
     """Yield the literals right of a `/`: names that are joined to a folder."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
@@ -62,8 +62,8 @@ def names_in(source: str) -> set[str]:
     if not MAY_HAVE.search(source):
         return set()
     tree = ast.parse(source)
-    found = {name for text in texts(tree) for name in FILES if is_in(name, str(text.value))}
-    return found | {name for text in joined(tree) for name in FOLDERS if text.split("/")[0] == name}
+    found = {name for text in string_literals(tree) for name in FILES if is_in(name, str(text.value))}
+    return found | {name for text in joined_names(tree) for name in FOLDERS if text.split("/")[0] == name}
 
 
 def test_the_names_are_all_known() -> None:

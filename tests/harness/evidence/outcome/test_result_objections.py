@@ -95,19 +95,19 @@ def chose(request: Request, values: Values, *inner: float, **changes: Any) -> tu
     """Return a training of 5 epochs that ended after the epochs with these inner losses and kept the second."""
     epochs = [{"epoch": n, "train": 0.6, "validation": 0.6 + n / 100, "inner": loss} for n, loss in enumerate(inner, 1)]
     options = {**values["options"], "epochs": 5, **CHOSEN}
-    told = {
+    numbers = {
         "options": options, "epochs_requested": 5, "epochs_done": len(inner), "stopped_early": True, "kept_epoch": 2,
         "steps_done": 16 * len(inner), "epoch_losses": epochs, "kept_weights_sha256": "9" * 64,
     }  # fmt: skip
-    drawn = drawn_steps(Result.model_validate({**values, **told}), request.nonce)
+    drawn = drawn_steps(Result.model_validate({**values, **numbers}), request.nonce)
     states = [{**values["states"][0], "file": f"mlp-{step}.pt", "step": step} for step in drawn]
-    values = {**values, **told, "states": states, **changes}
+    values = {**values, **numbers, "states": states, **changes}
     right = evidence_of(values)
     assert right.verification is not None
     assert right.verification.model is not None
     kept = right.verification.model.model_copy(update={"weights_sha256": "9" * 64})
-    asked = {name: value for name, value in options.items() if name != "device"}
-    return replace(request, options=asked), found(right, model=kept, validation_loss=epochs[1]["validation"])
+    requested = {name: value for name, value in options.items() if name != "device"}
+    return replace(request, options=requested), found(right, model=kept, validation_loss=epochs[1]["validation"])
 
 
 def test_a_training_may_end_early_and_keep_an_earlier_epoch(request_: Request, result_values: Values) -> None:
@@ -133,11 +133,11 @@ def test_what_a_training_says_of_its_choice_has_to_follow_from_its_losses(
 
 
 def test_the_saved_model_is_that_of_the_kept_epoch(request_: Request, result_values: Values) -> None:
-    asked, evidence = chose(request_, result_values, 0.6, 0.5, 0.6, 0.5)
+    request, evidence = chose(request_, result_values, 0.6, 0.5, 0.6, 0.5)
     last = evidence_of(result_values).verification
     assert last is not None
-    assert outcome(asked, found(evidence, validation_loss=0.64)) == ("failed", "wrong-result")
-    assert outcome(asked, found(evidence, model=last.model)) == ("failed", "wrong-result")
+    assert outcome(request, found(evidence, validation_loss=0.64)) == ("failed", "wrong-result")
+    assert outcome(request, found(evidence, model=last.model)) == ("failed", "wrong-result")
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -368,7 +368,7 @@ class TestSeveralDevices:
             "rank_weights_sha256": values["rank_weights_sha256"] * ranks,
         }
 
-    def asked(self, request: Request, strategy: str) -> Request:
+    def request_of(self, request: Request, strategy: str) -> Request:
         return replace(request, devices=2, options={**request.options, "strategy": strategy, "devices": 2})
 
     @pytest.mark.parametrize(
@@ -385,22 +385,22 @@ class TestSeveralDevices:
             ({**right, "rank_weights_sha256": ["c" * 64] * (3 - ranks)}, ("failed", "incomplete-result")),
             ({**right, "options": {**right["options"], "devices": 1}}, ("failed", "wrong-workload")),
         ):
-            told = replace(evidence, result=Result.model_validate(values))
-            assert outcome(self.asked(request_, strategy), told) == expected
+            changed = replace(evidence, result=Result.model_validate(values))
+            assert outcome(self.request_of(request_, strategy), changed) == expected
 
     def test_one_rank_told_twice_is_not_two(self, request_: Request, evidence: Evidence, result_values: Values) -> None:
         values = self.claimed(result_values, "ddp", 2, 2)
         values["devices"][1]["rank"] = 0
-        told = replace(evidence, result=Result.model_validate(values))
-        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "incomplete-result")
+        changed = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.request_of(request_, "ddp"), changed) == ("failed", "incomplete-result")
 
     def test_ranks_that_end_with_different_weights(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
         values = self.claimed(result_values, "ddp", 2, 2)
         values["rank_weights_sha256"] = ["c" * 64, "e" * 64]
-        told = replace(evidence, result=Result.model_validate(values))
-        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "wrong-result")
+        changed = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.request_of(request_, "ddp"), changed) == ("failed", "wrong-result")
 
 
 class TestMemory:
@@ -424,20 +424,20 @@ class TestMemory:
         result_values: Values,
     ) -> None:
         values = {**result_values, "device": "cuda", "devices": [GPU], "memory": peaks(driver, reserved)}
-        asked = replace(request_, device="cuda", gpus=1, max_device_memory=18 * 10**9)
-        told = replace(evidence, result=Result.model_validate(values), gpus_seen=1)
-        assert outcome(asked, told) == expected
-        assert outcome(replace(asked, max_device_memory=None), told) == ("completed", None)
+        request = replace(request_, device="cuda", gpus=1, max_device_memory=18 * 10**9)
+        changed = replace(evidence, result=Result.model_validate(values), gpus_seen=1)
+        assert outcome(request, changed) == expected
+        assert outcome(replace(request, max_device_memory=None), changed) == ("completed", None)
 
     def test_a_gpu_whose_memory_nobody_told_is_not_within_its_limit(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        asked = replace(request_, max_device_memory=1)
+        request = replace(request_, max_device_memory=1)
         # On a CPU there is no device memory to limit.
-        assert outcome(asked, evidence) == ("completed", None)
-        told = Result.model_validate({**result_values, "device": "cuda", "devices": [GPU]})
-        seen = replace(evidence, result=told, gpus_seen=1)
-        assert outcome(replace(asked, device="cuda", gpus=1), seen) == ("failed", "incomplete-result")
+        assert outcome(request, evidence) == ("completed", None)
+        result = Result.model_validate({**result_values, "device": "cuda", "devices": [GPU]})
+        seen = replace(evidence, result=result, gpus_seen=1)
+        assert outcome(replace(request, device="cuda", gpus=1), seen) == ("failed", "incomplete-result")
 
     def test_every_rank_is_held_to_the_limit(
         self, request_: Request, evidence: Evidence, result_values: Values
@@ -445,15 +445,15 @@ class TestMemory:
         options = {**result_values["options"], "strategy": "ddp"}
         two = {"devices": [GPU, {**GPU, "rank": 1}], "world_size": 2, "rank_weights_sha256": ["c" * 64] * 2}
         values = {**result_values, **two, "device": "cuda", "options": options, "strategy": "ddp"}
-        told = Result.model_validate({**values, "memory": peaks(10**9, 10**9)})
-        asked = replace(
+        result = Result.model_validate({**values, "memory": peaks(10**9, 10**9)})
+        request = replace(
             request_, device="cuda", gpus=2, devices=2, max_device_memory=2 * 10**9,
             options={**request_.options, "strategy": "ddp"},
         )  # fmt: skip
         for held, expected in ((10**9, ("completed", None)), (3 * 10**9, ("failed", "memory-limit"))):
             samples = (MemorySample(0, 1, 1, 0.0, 1, 10**9), MemorySample(1, 2, 1, 0.0, 1, held))
-            seen = replace(evidence, result=told, gpus_seen=2, memory=MemoryUse.of(samples))
-            assert outcome(asked, seen) == expected
+            seen = replace(evidence, result=result, gpus_seen=2, memory=MemoryUse.of(samples))
+            assert outcome(request, seen) == expected
 
     def test_memory_that_grew_while_it_trained(self, request_: Request, evidence: Evidence) -> None:
         assert outcome(request_, replace(evidence, memory=MemoryUse.of(MANY_SAMPLES))) == ("failed", "memory-grows")

@@ -24,8 +24,8 @@ def pair(make_record: Callable[..., Record]) -> tuple[Row, Row]:
 
 
 def test_each_failure_counts_and_failures_of_their_own_are_two_incidents(pair: tuple[Row, Row]) -> None:
-    told = totals_of(pair, count_runs(pair))
-    assert (told.failures, told.incidents) == (2, 2)
+    totals = totals_of(pair, count_runs(pair))
+    assert (totals.failures, totals.incidents) == (2, 2)
 
 
 @pytest.mark.parametrize("event", ["reset", "host-down"])
@@ -33,11 +33,11 @@ def test_what_hits_both_is_one_incident_and_two_failures(pair: tuple[Row, Row], 
     if event == "host-down":
         pair = tuple(row._replace(outcome="host-fault", diagnosis="host-down") for row in pair)  # type: ignore[assignment]
     counts = {row.run_id: RunCount("failed", gpu_fault=event == "reset") for row in pair}
-    told = totals_of(pair, counts)
-    assert (told.failures, told.incidents) == (2, 1)
-    said = shared_time_in_words(pair[0], pair, counts)
+    totals = totals_of(pair, counts)
+    assert (totals.failures, totals.incidents) == (2, 1)
+    sentence = shared_time_in_words(pair[0], pair, counts)
     assert (
-        said
+        sentence
         == "it ran beside b on GPU 1 (failed): one event hit both, which is one incident; each run counts as failed"
     )
     late = (pair[0], pair[1]._replace(finished=pair[0].finished + 901))

@@ -29,15 +29,15 @@ def test_a_failure_before_the_end_of_the_first_step_is_one_to_start(row: Row) ->
 
 def test_a_failure_after_it_is_one_in_the_hours_of_training(row: Row) -> None:
     hung = row._replace(outcome="hung", exposure_seconds=1800.0)
-    told = totals(row, hung)
-    assert (told.started, told.starts, told.failures, told.hours) == (2, 2, 1, 1.5)
-    assert told.lives == (Life(1.0), Life(0.5, failed=True))
+    found = totals(row, hung)
+    assert (found.started, found.starts, found.failures, found.hours) == (2, 2, 1, 1.5)
+    assert found.lives == (Life(1.0), Life(0.5, failed=True))
 
 
 def test_a_run_that_completed_and_poisoned_its_gpu_started_and_failed(row: Row) -> None:
     counts = {row.run_id: count_runs([row._replace(outcome="host-fault")])[row.run_id]}
-    told = totals_of([row], counts)
-    assert (told.started, told.starts, told.failures, told.hours) == (1, 1, 1, 1.0)
+    found = totals_of([row], counts)
+    assert (found.started, found.starts, found.failures, found.hours) == (1, 1, 1, 1.0)
 
 
 def test_a_run_that_was_resumed_behind_its_last_step_is_no_start(row: Row) -> None:
@@ -48,8 +48,8 @@ def test_a_run_that_was_resumed_behind_its_last_step_is_no_start(row: Row) -> No
 
 def test_of_an_interrupted_run_only_the_hours_count(row: Row) -> None:
     interrupted = row._replace(outcome="interrupted", interrupted_by="ctrl-c", exposure_seconds=7200.0)
-    told = totals(row, interrupted)
-    assert (told.started, told.starts, told.failures, told.hours) == (1, 1, 0, 3.0)
+    found = totals(row, interrupted)
+    assert (found.started, found.starts, found.failures, found.hours) == (1, 1, 0, 3.0)
     stuck = interrupted._replace(idle_seconds=100.0, idle_limit=180.0)
     assert (totals(row, stuck).starts, totals(row, stuck).failures, totals(row, stuck).hours) == (2, 1, 3.0)
     ended = interrupted._replace(interrupted_by="hup", device="cuda")
@@ -69,8 +69,8 @@ def test_a_run_of_which_no_hours_are_known_is_a_start(row: Row) -> None:
 
 def test_failures_of_one_burst_are_one_incident(row: Row) -> None:
     failed = [row._replace(outcome="failed", finished=1e9 + 60 * minute) for minute in (0, 10, 25, 41, 100)]
-    told = totals(*failed)
-    assert (told.failures, told.incidents) == (5, 3)
+    found = totals(*failed)
+    assert (found.failures, found.incidents) == (5, 3)
     assert totals(row).incidents == 0
 
 

@@ -1,16 +1,16 @@
 from harness.host.fingerprint import read_gpus
 from harness.host.gpus.displays import connected_displays, headless_first
-from tests.harness.gpu_tree import Tree, a_gpu
+from tests.harness.gpu_tree import TwoGpuHost, a_gpu
 
 GPUS = (a_gpu(0), a_gpu(1))
 
 
-def test_a_screen_is_named_by_its_connector(tree: Tree) -> None:
+def test_a_screen_is_named_by_its_connector(tree: TwoGpuHost) -> None:
     assert connected_displays(GPUS[0], tree.root) == ("DP-1",)
     assert connected_displays(GPUS[1], tree.root) == ()
 
 
-def test_a_gpu_without_a_screen_is_used_first(tree: Tree) -> None:
+def test_a_gpu_without_a_screen_is_used_first(tree: TwoGpuHost) -> None:
     assert headless_first(read_gpus(tree.root)) == (1, 0)
     # A status that no kernel writes does not count as a screen.
     tree.connect(1, "DP-1", "caf\N{LATIN SMALL LETTER E WITH ACUTE}")
@@ -18,7 +18,7 @@ def test_a_gpu_without_a_screen_is_used_first(tree: Tree) -> None:
     assert headless_first(read_gpus(tree.root)) == (0, 1)
 
 
-def test_a_gpu_the_driver_tells_nothing_of_has_no_screen(tree: Tree) -> None:
+def test_a_gpu_the_driver_tells_nothing_of_has_no_screen(tree: TwoGpuHost) -> None:
     unknown = GPUS[0].model_copy(update={"render_node": None})
     assert connected_displays(unknown, tree.root) == ()
     assert connected_displays(GPUS[0], tree.root / "elsewhere") == ()

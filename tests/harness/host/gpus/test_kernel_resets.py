@@ -69,7 +69,7 @@ def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -
     assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
 
 
-def texts(*states: str | None) -> list[str]:
+def kernel_excerpts(*states: str | None) -> list[str]:
     """Return the excerpts of the kernel log whose class says one of these states of a GPU."""
     signatures = load_signatures()
     rows = [row for row in read_yaml(CHECKOUT / "tests/harness/diagnosis/excerpts.yaml").data if row["rule"]]
@@ -78,11 +78,11 @@ def texts(*states: str | None) -> list[str]:
 
 
 def test_what_is_explained_as_a_reset_is_seen_as_one() -> None:
-    assert [text for text in texts("reset") if not reset_lines(text.split("\n"), set())] == []
+    assert [text for text in kernel_excerpts("reset") if not reset_lines(text.split("\n"), set())] == []
 
 
 def test_no_other_line_of_the_kernel_is() -> None:
-    others = texts("lost", "unharmed")
+    others = kernel_excerpts("lost", "unharmed")
     assert len(others) > 10
     assert [line for text in others for line in reset_lines(text.split("\n"), set())] == []
 

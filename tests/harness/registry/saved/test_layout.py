@@ -45,8 +45,8 @@ def put_image(
     document = {"mediaType": IMAGE_MANIFEST, "config": place.put(config, "config"), "layers": layers}
     change_manifest(document)
     manifest = Manifest(json.dumps(document).encode(), IMAGE_MANIFEST)
-    told = {"artifactType": "bundle", "subject": manifest.descriptor, "layers": [], "annotations": {"name": name}}
-    artifact = Manifest(json.dumps({**told, "config": place.put(EMPTY, EMPTY_TYPE)}).encode(), IMAGE_MANIFEST)
+    content = {"artifactType": "bundle", "subject": manifest.descriptor, "layers": [], "annotations": {"name": name}}
+    artifact = Manifest(json.dumps({**content, "config": place.put(EMPTY, EMPTY_TYPE)}).encode(), IMAGE_MANIFEST)
     for one in (manifest, artifact):
         place.put(one.content, one.media_type)
     return SavedImage(name, manifest, config, (artifact,))
@@ -64,14 +64,14 @@ def place(tmp_path: Path) -> ImageFolder:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda told: told["layers"][0].pop("digest"),
-        lambda told: told["layers"][0].update(digest="../../x"),
-        lambda told: told["layers"][0].update(size="7"),
-        lambda told: told.update(layers=[1]),
-        lambda told: told.update(layers={}),
-        lambda told: told["layers"].append(told["layers"][0]),
-        lambda told: told.update(config=[]),
-        lambda told: told.update(annotations=[1]),
+        lambda document: document["layers"][0].pop("digest"),
+        lambda document: document["layers"][0].update(digest="../../x"),
+        lambda document: document["layers"][0].update(size="7"),
+        lambda document: document.update(layers=[1]),
+        lambda document: document.update(layers={}),
+        lambda document: document["layers"].append(document["layers"][0]),
+        lambda document: document.update(config=[]),
+        lambda document: document.update(annotations=[1]),
     ],
 )
 def test_a_manifest_that_no_save_writes_is_refused(change: Callable[[Document], object], place: ImageFolder) -> None:
@@ -83,13 +83,13 @@ def test_a_manifest_that_no_save_writes_is_refused(change: Callable[[Document], 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda told: told["config"].update(Labels=["x"]),
-        lambda told: told["config"].update(Labels="x"),
-        lambda told: told["config"].update(Labels={"x": 1}),
-        lambda told: told.update(config=[]),
-        lambda told: told["rootfs"].update(diff_ids=5),
-        lambda told: told["rootfs"].update(diff_ids=[]),
-        lambda told: told.pop("rootfs"),
+        lambda document: document["config"].update(Labels=["x"]),
+        lambda document: document["config"].update(Labels="x"),
+        lambda document: document["config"].update(Labels={"x": 1}),
+        lambda document: document.update(config=[]),
+        lambda document: document["rootfs"].update(diff_ids=5),
+        lambda document: document["rootfs"].update(diff_ids=[]),
+        lambda document: document.pop("rootfs"),
     ],
 )
 def test_a_configuration_that_no_save_writes_is_refused(
@@ -101,8 +101,8 @@ def test_a_configuration_that_no_save_writes_is_refused(
 
 
 def test_a_configuration_that_is_too_large_is_refused_as_such(place: ImageFolder) -> None:
-    def change(told: Document) -> None:
-        told["config"].update(Env=["x=" + "x" * 300_000])
+    def change(document: Document) -> None:
+        document["config"].update(Env=["x=" + "x" * 300_000])
 
     place.write_index([put_image(place, "cpu-plain", change_configuration=change)])
     with pytest.raises(UserError, match=r"variables and labels of an image take \d+ bytes, more than 262144; make"):
@@ -119,7 +119,9 @@ def test_annotations_of_the_index_that_are_none_are_refused(place: ImageFolder) 
 
 def test_an_image_with_targets_alone_is_of_no_cell(place: ImageFolder) -> None:
     image = put_image(
-        place, "x", change_configuration=lambda told: told["config"].update(Labels={f"{PREFIX}.targets": "gfx1100"})
+        place,
+        "x",
+        change_configuration=lambda document: document["config"].update(Labels={f"{PREFIX}.targets": "gfx1100"}),
     )
     assert image.own_name == ""
 

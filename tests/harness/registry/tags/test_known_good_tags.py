@@ -18,11 +18,11 @@ class DiedError(Exception):
 
 @dataclass
 class Shelf:
-    """A place for tags in memory; `dies_at` is the number of further writes that succeed, -1 for all."""
+    """A place for tags in memory; `writes_until_error` is the number of further writes that succeed, -1 for all."""
 
     history: list[TagMove] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
-    dies_at: int = -1
+    writes_until_error: int = -1
     name: str = "the shelf"
 
     def moves(self) -> list[TagMove]:
@@ -45,9 +45,9 @@ class Shelf:
             self.tags[tag] = evidence.image
 
     def _live(self) -> None:
-        if self.dies_at == 0:
+        if self.writes_until_error == 0:
             raise DiedError
-        self.dies_at -= 1
+        self.writes_until_error -= 1
 
 
 def promoted(evidence: KnownGood) -> TagMove:
@@ -157,21 +157,21 @@ def test_a_history_that_somebody_else_wrote_at_the_same_moment_is_reported(
         move_tag(shelf, promoted(make_evidence(image=ONE)), look_at(shelf, TAG))
 
 
-@pytest.mark.parametrize("dies_at", [0, 1, 2])
+@pytest.mark.parametrize("writes_until_error", [0, 1, 2])
 @pytest.mark.parametrize("move", [promoted, demoted])
 def test_a_move_that_was_cut_short_is_finished_by_the_same_command(
-    dies_at: int, move: Callable[[KnownGood], TagMove], make_evidence: Evidence
+    writes_until_error: int, move: Callable[[KnownGood], TagMove], make_evidence: Evidence
 ) -> None:
     shelf = Shelf()
     moved(shelf, promoted(make_evidence(image=ONE)))
     target = make_evidence(image=TWO if move is promoted else ONE)
-    shelf.dies_at = dies_at
+    shelf.writes_until_error = writes_until_error
     with pytest.raises(DiedError):
         moved(shelf, move(target))
     # An unfinished move shows at the tag itself, which is where the command looks.
     wanted = TWO if move is promoted else None
     assert shelf.tags.get(TAG) != wanted or shelf.tags.get(ALIAS) == wanted
-    shelf.dies_at = -1
+    shelf.writes_until_error = -1
     moved(shelf, move(target))
     assert shelf.tags == ({TAG: TWO, ALIAS: TWO} if move is promoted else {})
 
@@ -194,14 +194,14 @@ def test_two_looks_at_the_same_are_the_same(make_evidence: Evidence) -> None:
 
 @dataclass
 class CrowdedShelf(Shelf):
-    """A shelf on which somebody else calls `meanwhile` just before the operation with number `before`."""
+    """A shelf on which somebody else calls `meanwhile` just before the operation with number `interrupt_at`."""
 
     meanwhile: Callable[[], None] = lambda: None
-    before: int = 0
+    interrupt_at: int = 0
 
     def _operation(self) -> None:
-        self.before -= 1
-        if self.before == 0:
+        self.interrupt_at -= 1
+        if self.interrupt_at == 0:
             self.meanwhile()
 
     def moves(self) -> list[TagMove]:
@@ -221,10 +221,10 @@ class CrowdedShelf(Shelf):
         super().point(tag, evidence)
 
 
-@pytest.mark.parametrize("before", range(1, 13))
-def test_of_two_who_promote_at_the_same_instant_one_is_reported(before: int, make_evidence: Evidence) -> None:
+@pytest.mark.parametrize("interrupt_at", range(1, 13))
+def test_of_two_who_promote_at_the_same_instant_one_is_reported(interrupt_at: int, make_evidence: Evidence) -> None:
     """The other user's whole move happens before one of the operations of this move."""
-    told: list[str] = []
+    errors: list[str] = []
     came: list[bool] = []
     shelf = CrowdedShelf()
     one, two = promoted(make_evidence(image=ONE)), promoted(make_evidence(image=TWO))
@@ -235,13 +235,13 @@ def test_of_two_who_promote_at_the_same_instant_one_is_reported(before: int, mak
         try:
             move_tag(shelf, two, seen)
         except UserError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
-    shelf.meanwhile, shelf.before = other, before
+    shelf.meanwhile, shelf.interrupt_at = other, interrupt_at
     try:
         move_tag(shelf, one, seen)
     except UserError as error:
-        told.append(str(error))
-    assert len(told) == len(came), told
+        errors.append(str(error))
+    assert len(errors) == len(came), errors
     # The tag points to the image of the last move in the history.
     assert shelf.tags[TAG] == shelf.history[-1].evidence.image

@@ -65,52 +65,54 @@ def a_contender(matrix: Matrix, cell: str, totals: Totals) -> Contender:
 
 @pytest.fixture
 def answer(matrix: Matrix) -> Callable[..., Answer]:
-    def made(*rows: list[Row], gpus: int = 2, tags: Any = None) -> Answer:
+    def make(*rows: list[Row], gpus: int = 2, tags: Any = None) -> Answer:
         every = list(chain(*rows))
         here = judge(every, {}, matrix.verdicts)
         return answer_of(here, failures(here, every, count_runs(every)), {}, tags or {}, matrix, gpus, STEP)
 
-    return made
+    return make
 
 
 @pytest.fixture
 def on_gpus(make_rows: MakeRows, dual_host: HostFacts) -> MakeRows:
-    def made(preset: str, passes: int, failed: int = 0, **changes: Any) -> list[Row]:
+    def make(preset: str, passes: int, failed: int = 0, **changes: Any) -> list[Row]:
         return make_rows(
             f"{STACK}-{preset}", passes, failed, **{"host": dual_host, "device": "cuda", "gpus": (0,), **changes}
         )
 
-    return made
+    return make
 
 
 def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
     answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
 ) -> None:
-    said = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
-    assert said.startswith(
+    sentence = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
+    assert sentence.startswith(
         f"Use `{STACK}-no-p2p` on two GPUs (gfx1100) with ddp, which is known-good: "
         "40 of 40 starts, 40.0 h of training, no failure, 2 boots, workload `quick on merged.csv`; 10 h of training "
     )
-    assert said.count(". ") == 0
+    assert sentence.count(". ") == 0
 
 
 def test_where_little_is_shown_it_is_about_the_bars_of_the_newest_run(
     answer: Callable[..., Answer], make_rows: MakeRows
 ) -> None:
-    def said(*rows: list[Row]) -> str:
+    def sentence(*rows: list[Row]) -> str:
         return answer(*rows).sentence
 
     own = [row._replace(family="lookback 25", data="mine.csv") for row in make_rows("cpu-plain", 2)]
     others = [row._replace(finished=row.finished + 1) for row in make_rows("cpu-plain", 1)]
-    assert "1 of 1 starts, 1.0 h of training, no failure, 1 boot, workload `quick on merged.csv`" in said(own, others)
+    assert "1 of 1 starts, 1.0 h of training, no failure, 1 boot, workload `quick on merged.csv`" in sentence(
+        own, others
+    )
     enough = [row._replace(family="lookback 25", data="mine.csv") for row in make_rows("cpu-plain", 40)]
-    assert "40 of 40 starts" in said(enough, make_rows("cpu-plain", 1))
+    assert "40 of 40 starts" in sentence(enough, make_rows("cpu-plain", 1))
 
 
 def test_an_image_of_uncommitted_changes_is_no_answer(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
-    said = answer(make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty")).sentence
-    assert said.startswith("`cpu-plain` trained on")
-    assert "but its image was made from changes that no commit has, so that it is `seen` at most" in said
+    sentence = answer(make_rows("cpu-plain", 40, executor="docker", revision=f"{'c' * 40}-dirty")).sentence
+    assert sentence.startswith("`cpu-plain` trained on")
+    assert "but its image was made from changes that no commit has, so that it is `seen` at most" in sentence
 
 
 def test_jax_is_never_what_to_train_with(
@@ -133,11 +135,11 @@ def test_a_mistake_in_a_program_of_the_users_own_moves_no_answer(
     typo = make_rows("cpu-plain", 0, 3, "app-error", program=OWN, workload="app-mine", family="mine")
     long = make_rows("cpu-no-sdma", 9, program=OWN, workload="app-long", family="long")
     assert answer(rows, long).grids == answer(rows).grids
-    told = answer(rows, typo)
-    assert told.sentence == answer(rows).sentence
-    assert "`cpu-plain`" in told.sentence
-    assert told.grids == answer(rows).grids
-    assert told.failures[0].startswith("`app-error`: 3 of 6 counted runs, in `cpu-plain`.")
+    found = answer(rows, typo)
+    assert found.sentence == answer(rows).sentence
+    assert "`cpu-plain`" in found.sentence
+    assert found.grids == answer(rows).grids
+    assert found.failures[0].startswith("`app-error`: 3 of 6 counted runs, in `cpu-plain`.")
 
 
 def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, make_rows: MakeRows) -> None:
@@ -149,10 +151,10 @@ def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, 
     ]
     here = judge([*ours, *before, *mine], {}, matrix.verdicts)
     sentence, step = answer_of_program(mine, Invocation("matrix"))
-    told = answer_of(here, [], {}, {}, matrix, 0, step, sentence, train_now=STEP, of_program=True)
-    assert told.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
-    assert (told.next.command, told.train_now) == (f"matrix explain {mine[1].run_id}", None)
-    grids = {grid.title: [place.text for place in grid.places] for grid in told.grids}
+    found = answer_of(here, [], {}, {}, matrix, 0, step, sentence, train_now=STEP, of_program=True)
+    assert found.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
+    assert (found.next.command, found.train_now) == (f"matrix explain {mine[1].run_id}", None)
+    grids = {grid.title: [place.text for place in grid.places] for grid in found.grids}
     assert grids == {
         "On the CPU, workload app-mine": ["1/2 flaky"],
         "On the CPU, workload quick": ["2/2 seen", "3/3 seen"],
@@ -172,9 +174,11 @@ def test_programs_of_the_users_own_alone_name_no_cell(
 def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
     answer: Callable[..., Answer], on_gpus: MakeRows
 ) -> None:
-    said = answer(on_gpus("plain", 40), on_gpus("plain", 0, 3, **TWO)).sentence
-    assert said.startswith(f"Use `{STACK}-plain` on one GPU (gfx1100), which is known-good")
-    assert said.endswith(f"on two GPUs (gfx1100) with ddp the best, `{STACK}-plain`, is failing, 3 of 3 runs failed.")
+    sentence = answer(on_gpus("plain", 40), on_gpus("plain", 0, 3, **TWO)).sentence
+    assert sentence.startswith(f"Use `{STACK}-plain` on one GPU (gfx1100), which is known-good")
+    assert sentence.endswith(
+        f"on two GPUs (gfx1100) with ddp the best, `{STACK}-plain`, is failing, 3 of 3 runs failed."
+    )
     assert answer(on_gpus("plain", 40)).sentence.endswith("on two GPUs nothing was run.")
     assert "two GPUs" not in answer(on_gpus("plain", 40), gpus=1).sentence
 
@@ -182,8 +186,8 @@ def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
 def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
     answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
 ) -> None:
-    said = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
-    assert said.startswith(
+    sentence = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
+    assert sentence.startswith(
         f"No cell trains to the end on one GPU (gfx1100): all 3 runs of `{STACK}-plain` failed, most often for `crash`"
     )
     assert answer(make_rows("cpu-plain", 40)).sentence.endswith("it says nothing about GPUs.")
@@ -203,16 +207,16 @@ def test_where_nothing_passes_no_cell_is_called_the_best(answer: Callable[..., A
 
 def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
     ended = [row._replace(outcome="interrupted", interrupted_by="ctrl-c") for row in make_rows("cpu-plain", 1)]
-    said = answer([row._replace(exposure_seconds=8 * 3600.0) for row in ended]).sentence
-    assert said == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
+    sentence = answer([row._replace(exposure_seconds=8 * 3600.0) for row in ended]).sentence
+    assert sentence == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
 
 
 def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
-    said = answer(on_gpus("plain", 2)).sentence
-    assert said.startswith(
+    sentence = answer(on_gpus("plain", 2)).sentence
+    assert sentence.startswith(
         "Too few runs yet to name a cell that trains to the end on one GPU (gfx1100): the most promising so far is"
     )
-    assert "too little to say what 10 h of training can expect, and more runs may put another cell" in said
+    assert "too little to say what 10 h of training can expect, and more runs may put another cell" in sentence
 
 
 def test_an_image_is_named_by_its_tag(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
@@ -244,15 +248,15 @@ def test_a_grid_names_the_workload_of_most_cells_and_that_of_the_others(
     answer: Callable[..., Answer], make_rows: MakeRows
 ) -> None:
     most = make_rows("cpu-plain", 1) + make_rows("cpu-no-sdma", 1)
-    told = answer(most, make_rows("cpu-notes-stable", 1, workload="soak"))
-    (grid,) = told.grids
+    found = answer(most, make_rows("cpu-notes-stable", 1, workload="soak"))
+    (grid,) = found.grids
     assert grid.title == "On the CPU, workload quick"
     assert {place.cell: place.work for place in grid.places} == {
         "cpu-plain": "", "cpu-no-sdma": "", "cpu-notes-stable": "soak"
     }  # fmt: skip
     console = Console(width=80, highlight=False)
     with console.capture() as captured:
-        print_answer(console, told)
+        print_answer(console, found)
     assert "1/1 seen (soak)" in captured.get()
 
 
@@ -269,9 +273,9 @@ def test_a_grid_shows_the_workload_whose_runs_count_before_one_of_which_none_doe
 def test_the_grid_has_the_figures_that_the_answer_is_about(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
     own = [row._replace(exposure_seconds=10.0) for row in make_rows("cpu-plain", 4, family="f" * 64)]
     longer = [row._replace(exposure_seconds=15.0) for row in make_rows("cpu-plain", 3)]
-    said = answer(own, longer)
-    assert "4 of 4 starts" in said.sentence
-    assert [place.text for grid in said.grids for place in grid.places] == ["4/4 seen"]
+    found = answer(own, longer)
+    assert "4 of 4 starts" in found.sentence
+    assert [place.text for grid in found.grids for place in grid.places] == ["4/4 seen"]
 
 
 def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
@@ -281,23 +285,23 @@ def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
     newer = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **of_gpu)
     newer = [row._replace(exposure_seconds=None) for row in newer]
     (grid,) = answer(on_gpus("plain", 40), newer, gpus=1).grids
-    told = {place.cell: place for place in grid.places}
-    plain, few = told[f"{STACK}-plain"], told["rocm7.1-torch2.10.0-expandable-segments"]
+    by_cell = {place.cell: place for place in grid.places}
+    plain, few = by_cell[f"{STACK}-plain"], by_cell["rocm7.1-torch2.10.0-expandable-segments"]
     assert plain.start_low is not None
     assert 0.9 < plain.start_low < 1
     assert plain.starts == f"starts above {int(plain.start_low * 100)} %"
     shown = mtbf_bound(0, 40.0, matrix.verdicts.confidence)
     assert plain.mtbf == f"MTBF above {int(shown * 10) / 10} h"
     assert few.mtbf == "no MTBF yet: no failure in 0 s of training"
-    excluded, untested = told[f"{STACK}-expandable-segments"], told["rocm7.1-torch2.10.0-plain"]
+    excluded, untested = by_cell[f"{STACK}-expandable-segments"], by_cell["rocm7.1-torch2.10.0-plain"]
     assert (excluded.start_low, excluded.reason is None) == (None, False)
     assert (untested.start_low, untested.reason, untested.starts, untested.mtbf) == (None, None, "", "")
 
 
 def test_at_most_three_failures_are_named(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
     rows = [make_rows("cpu-plain", 0, number, f"way-{number}") for number in (1, 2, 3, 4)]
-    said = answer(*rows).failures
-    assert [line.split("`")[1] for line in said] == ["way-4", "way-3", "way-2"]
+    lines = answer(*rows).failures
+    assert [line.split("`")[1] for line in lines] == ["way-4", "way-3", "way-2"]
     assert answer(make_rows("cpu-plain", 1)).failures == ()
 
 
@@ -325,8 +329,8 @@ def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) 
     page = unescape(re.sub("<[^>]*>", "", to_html(synthetic).split('<script type="application/json"')[0]))
     texts = {"terminal": captured.get(), "page": page, "markdown": unescape(to_markdown(synthetic))}
     for name, text in texts.items():
-        for said in (answer.sentence, *answer.failures):
-            expected = said.replace("`", "") if name == "page" else said
+        for sentence in (answer.sentence, *answer.failures):
+            expected = sentence.replace("`", "") if name == "page" else sentence
             assert expected in text, name
         assert answer.next.command in text, name
         assert TIERS_IN_WORDS.partition(";")[0] in text, name
@@ -338,9 +342,9 @@ def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
     matrix: Matrix, on_gpus: MakeRows, answer: Callable[..., Answer]
 ) -> None:
     here = judge(on_gpus("plain", 40), {}, matrix.verdicts)
-    said = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
-    assert said.sentence == "The time is over. Of the criteria `full` is met."
-    assert said.grids == answer(on_gpus("plain", 40)).grids
+    found = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
+    assert found.sentence == "The time is over. Of the criteria `full` is met."
+    assert found.grids == answer(on_gpus("plain", 40)).grids
 
 
 class TestOfTheNamedCell:
@@ -349,31 +353,35 @@ class TestOfTheNamedCell:
     SENTENCE = f"{STACK}-no-p2p is good."
 
     @pytest.fixture
-    def said(self, matrix: Matrix, on_gpus: MakeRows) -> Callable[..., str]:
-        def said(
+    def sentence(self, matrix: Matrix, on_gpus: MakeRows) -> Callable[..., str]:
+        def sentence(
             tags: Any = None, named: NamedCell | None = NO_P2P, *, of_program: bool = False, **changes: Any
         ) -> str:
             here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
             found = {key_of_tag(here[0]): tag for tag in (tags or [])}
-            told = answer_of(here, [], {}, found, matrix, 2, STEP, self.SENTENCE, named=named, of_program=of_program)
-            return told.sentence
+            answered = answer_of(
+                here, [], {}, found, matrix, 2, STEP, self.SENTENCE, named=named, of_program=of_program
+            )
+            return answered.sentence
 
-        return said
+        return sentence
 
-    def test_it_is_an_image_with_its_tag(self, said: Callable[..., str]) -> None:
-        told = said(executor="docker")
-        assert told.startswith(f"{self.SENTENCE} It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
-        assert "`known-good`;" in said(["known-good"], executor="docker")
+    def test_it_is_an_image_with_its_tag(self, sentence: Callable[..., str]) -> None:
+        text = sentence(executor="docker")
+        assert text.startswith(f"{self.SENTENCE} It ran in image `vpoc:{STACK}-no-p2p`; 10 h of training end ")
+        assert "`known-good`;" in sentence(["known-good"], executor="docker")
 
-    def test_or_a_process_in_the_environment_of_its_stack(self, said: Callable[..., str]) -> None:
-        assert "good. It ran as processes in the environment of stack `rocm6.3-torch2.9.1`; 10 h" in said()
+    def test_or_a_process_in_the_environment_of_its_stack(self, sentence: Callable[..., str]) -> None:
+        assert "good. It ran as processes in the environment of stack `rocm6.3-torch2.9.1`; 10 h" in sentence()
 
-    def test_of_another_cell_nothing_is_said(self, said: Callable[..., str]) -> None:
-        assert said(named=NamedCell(f"{STACK}-plain", "ddp")) == said(named=None) == self.SENTENCE
+    def test_of_another_cell_nothing_is_said(self, sentence: Callable[..., str]) -> None:
+        assert sentence(named=NamedCell(f"{STACK}-plain", "ddp")) == sentence(named=None) == self.SENTENCE
         # Runs of this project's app do not tell what a program of the user's can expect.
-        assert said(of_program=True) == self.SENTENCE
+        assert sentence(of_program=True) == self.SENTENCE
 
-    def test_the_page_for_users_shows_it_so(self, said: Callable[..., str], matrix: Matrix, on_gpus: MakeRows) -> None:
+    def test_the_page_for_users_shows_it_so(
+        self, sentence: Callable[..., str], matrix: Matrix, on_gpus: MakeRows
+    ) -> None:
         shown = (CHECKOUT / "docs/my-gpu-hangs.md").read_text(encoding="utf-8")
         lives = (Life(3.0), Life(3.0), Life(1.1, failed=True))
         totals = Totals(started=24, starts=24, failures=1, lives=lives, boots=1)
@@ -381,13 +389,13 @@ class TestOfTheNamedCell:
         concluded = conclude_stages(StageEnd("good", good, (good,), (), ()), 2).sentence
         best = judge(on_gpus("no-p2p", 24, **TWO, executor="docker"), {}, matrix.verdicts)[0]
         (step, *_) = what_next(replace(best, tier="good"), [], {}, {}, [best.cell], {}, matrix, AS_MADE, [best])
-        for told, begins in (
+        for text, begins in (
             (concluded, "is good: "),
-            (said(executor="docker").removeprefix(f"{self.SENTENCE} "), "It ran in image"),
+            (sentence(executor="docker").removeprefix(f"{self.SENTENCE} "), "It ran in image"),
             (f"Next: {step.command}", "Next: "),
         ):
             (line,) = [one.strip() for one in shown.splitlines() if begins in one and one.startswith("    ")]
-            assert re.match(".*".join(map(re.escape, line.split(" ..."))), told), (line, told)
+            assert re.match(".*".join(map(re.escape, line.split(" ..."))), text), (line, text)
 
 
 def test_a_grid_without_presets_is_printed(synthetic: Report) -> None:

@@ -12,11 +12,11 @@ from tests.harness.right_result import DATA
 Make = Callable[..., Record]
 
 
-def told(matrix: Matrix, *records: Record) -> str:
+def immediate_in_words(matrix: Matrix, *records: Record) -> str:
     by_id = {record.intent.run_id: record for record in records}
     rows = [Row.of(record) for record in records]
-    said = [one.sentence for one in which_criteria_are_met(matrix, rows, count_runs(rows), by_id.get)]
-    (immediate,) = [text for text in said if text.startswith("`immediate`")]
+    sentences = [one.sentence for one in which_criteria_are_met(matrix, rows, count_runs(rows), by_id.get)]
+    (immediate,) = [text for text in sentences if text.startswith("`immediate`")]
     return immediate
 
 
@@ -27,38 +27,42 @@ def immediate(matrix: Matrix, **changes: Any) -> dict[str, Any]:
 
 def test_a_gpu_run_that_completed_meets_it(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
     record = make_record("r1", device="cuda", gpus=(0,), host=dual_host, **immediate(matrix))
-    assert told(matrix, record).endswith("met on `gfx1100` by `cpu-plain` in 5 s, run `r1`, on `merged.csv`.")
+    assert immediate_in_words(matrix, record).endswith(
+        "met on `gfx1100` by `cpu-plain` in 5 s, run `r1`, on `merged.csv`."
+    )
 
 
 def test_a_run_on_a_cpu_never_does(make_record: Make, matrix: Matrix) -> None:
-    said = told(matrix, make_record("r1", **immediate(matrix)))
-    assert "completed on a CPU only" in said
-    assert said.endswith("not shown on a GPU.")
+    sentence = immediate_in_words(matrix, make_record("r1", **immediate(matrix)))
+    assert "completed on a CPU only" in sentence
+    assert sentence.endswith("not shown on a GPU.")
 
 
 def test_only_the_sessions_the_data_starts_with_may_differ(make_record: Make, matrix: Matrix) -> None:
-    assert "r1" in told(matrix, make_record("r1", **immediate(matrix, lookback=25)))
-    assert "not tried as it is defined now" in told(matrix, make_record("r1", **immediate(matrix, batch_size=9)))
+    assert "r1" in immediate_in_words(matrix, make_record("r1", **immediate(matrix, lookback=25)))
+    assert "not tried as it is defined now" in immediate_in_words(
+        matrix, make_record("r1", **immediate(matrix, batch_size=9))
+    )
 
 
 def test_failures_injected_faults_and_nothing_at_all_do_not_meet_it(make_record: Make, matrix: Matrix) -> None:
     failed = make_record("r1", outcome="failed", **immediate(matrix))
-    assert "not met; 1 run, none completed" in told(matrix, failed)
+    assert "not met; 1 run, none completed" in immediate_in_words(matrix, failed)
     faulty = make_record("r2", injected_fault="x@1", **immediate(matrix))
-    assert "not tried" in told(matrix, faulty)
-    assert "`matrix run --workload immediate` runs it" in told(matrix)
+    assert "not tried" in immediate_in_words(matrix, faulty)
+    assert "`matrix run --workload immediate` runs it" in immediate_in_words(matrix)
 
 
 def test_synthetic_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
     data = {"path": "/x/synthetic-1014-7-abcdef012345.csv", "sha256": DATA}
-    assert "on synthetic bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
+    assert "on synthetic bars" in immediate_in_words(matrix, make_record("r1", data=data, **immediate(matrix)))
 
 
 def test_a_file_of_the_users_own_is_named_though_its_name_begins_as_that_of_synthetic_bars(
     make_record: Make, matrix: Matrix
 ) -> None:
     data = {"path": "/x/synthetic-acme.csv", "sha256": DATA}
-    assert "on `synthetic-acme.csv`" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
+    assert "on `synthetic-acme.csv`" in immediate_in_words(matrix, make_record("r1", data=data, **immediate(matrix)))
 
 
 def test_a_campaign_in_stages_meets_it_in_the_way_that_was_found_good(
@@ -67,16 +71,16 @@ def test_a_campaign_in_stages_meets_it_in_the_way_that_was_found_good(
     on_two = {"device": "cuda", "gpus": (0, 1), "host": dual_host}
     found = immediate(matrix, strategy="averaging", vpoc_path="preallocated")
     found["options"]["devices"] = 2
-    assert "met on `gfx1100-averaging-2`" in told(matrix, make_record("r1", **on_two, **found))
+    assert "met on `gfx1100-averaging-2`" in immediate_in_words(matrix, make_record("r1", **on_two, **found))
     smaller = immediate(matrix, strategy="averaging", model=("mlp",))
-    assert "not tried as it is defined now" in told(matrix, make_record("r1", **on_two, **smaller))
+    assert "not tried as it is defined now" in immediate_in_words(matrix, make_record("r1", **on_two, **smaller))
 
 
 def test_production_takes_every_gpu(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
     for strategy, word in (("single", "not tried"), ("averaging", "met on")):
         workload = matrix.workloads["production"].model_copy(update={"strategy": strategy})
         options = {**options_of(workload), "devices": 2}
-        made = make_record(
+        record = make_record(
             "r1",
             device="cuda",
             gpus=(0, 1),
@@ -85,8 +89,8 @@ def test_production_takes_every_gpu(make_record: Make, matrix: Matrix, dual_host
             workload_hash=workload_hash(workload, DATA),
             options=options,
         )
-        said = which_criteria_are_met(matrix, [Row.of(made)], count_runs([Row.of(made)]), {"r1": made}.get)
-        assert word in said[-1].sentence
+        sentences = which_criteria_are_met(matrix, [Row.of(record)], count_runs([Row.of(record)]), {"r1": record}.get)
+        assert word in sentences[-1].sentence
 
 
 def test_in_short_they_are_reported_once_a_gpu_was_tried(make_record: Make, matrix: Matrix, dual_host: Any) -> None:

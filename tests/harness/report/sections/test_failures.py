@@ -22,12 +22,12 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
         ("crash", 3, ("cpu-no-sdma", "cpu-notes-stable")),
         ("oom", 1, ("cpu-plain",)),
     ]
-    said = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
-    assert said[0] == (
+    sentences = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
+    assert sentences[0] == (
         "`crash`: 3 of 9 counted runs, in `cpu-no-sdma` and `cpu-notes-stable`. A kernel touched foreign memory. "
         "What helps: Serialise the kernels."
     )
-    assert said[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
+    assert sentences[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
 
 
 def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
@@ -46,7 +46,7 @@ def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeR
 
 
 @pytest.mark.parametrize(
-    ("earlier", "said"),
+    ("earlier", "quoted"),
     [
         (
             "exit 1: KeyError: 'a'",
@@ -56,30 +56,32 @@ def test_failures_of_one_diagnosis_that_have_two_causes_are_two(make_rows: MakeR
     ],
 )
 def test_of_one_cause_that_showed_itself_in_two_ways_the_newest_is_quoted(
-    make_rows: MakeRows, earlier: str, said: str
+    make_rows: MakeRows, earlier: str, quoted: str
 ) -> None:
     """Details that only differ in their numbers count as the same way."""
     rows = [row._replace(detail=earlier) for row in make_rows("cpu-plain", 0, 2)]
     rows += [row._replace(detail="exit 1: ImportError: x") for row in make_rows("cpu-plain", 0, 1)]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
-    (told,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
-    assert told.startswith(f"`crash`: 3 of 3 counted runs, in `cpu-plain`.{said} A kernel touched foreign memory. ")
+    (sentence,) = what_fails(verdicts, found, {found[0].newest: EXPLANATION})
+    assert sentence.startswith(
+        f"`crash`: 3 of 3 counted runs, in `cpu-plain`.{quoted} A kernel touched foreign memory. "
+    )
     quoting = EXPLANATION.model_copy(update={"cause": "it said exit 1: ImportError: x"})
-    (told,) = what_fails(verdicts, found, {found[0].newest: quoting})
-    assert told.count("ImportError") == 1
-    assert ("(2 ended in another way): It said" in told) == bool(said)
+    (sentence,) = what_fails(verdicts, found, {found[0].newest: quoting})
+    assert sentence.count("ImportError") == 1
+    assert ("(2 ended in another way): It said" in sentence) == bool(quoted)
 
 
 def test_the_folders_of_two_runs_are_no_two_ways_and_what_is_cut_is_marked(make_rows: MakeRows) -> None:
-    def told(details: list[str]) -> str:
-        rows = [row._replace(detail=detail.format(row=row)) for row, detail in zip(made, details, strict=True)]
+    def sentence_about(details: list[str]) -> str:
+        rows = [row._replace(detail=detail.format(row=row)) for row, detail in zip(failed, details, strict=True)]
         found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
         return what_fails(judge(rows, {}, Verdicts()), found, {found[0].newest: EXPLANATION})[0]
 
-    made = [row._replace(run_id=f"run-{name}") for row, name in zip(make_rows("cpu-plain", 0, 2), "ab", strict=True)]
-    assert "another way" not in told(["no file /runs/{row.run_id}/train.py"] * 2)
-    assert "xxx... (1 ended in another way)" in told(["exit 1", "x" * 500])
+    failed = [row._replace(run_id=f"run-{name}") for row, name in zip(make_rows("cpu-plain", 0, 2), "ab", strict=True)]
+    assert "another way" not in sentence_about(["no file /runs/{row.run_id}/train.py"] * 2)
+    assert "xxx... (1 ended in another way)" in sentence_about(["exit 1", "x" * 500])
 
 
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
@@ -108,7 +110,7 @@ def test_why_a_run_counts_as_failed_is_the_cause_where_nothing_explains_it(make_
     assert [one.diagnosis for one in found] == ["session-ended"]
     (shown,) = by_diagnosis(found, {row.run_id: None})
     assert shown.cause == "TERM ended it, and the host was not shutting down"
-    (said,) = what_fails(verdicts, found, {row.run_id: None})
-    assert said.endswith(
+    (sentence,) = what_fails(verdicts, found, {row.run_id: None})
+    assert sentence.endswith(
         f"TERM ended it, and the host was not shutting down. `matrix explain {row.run_id}` says what to do."
     )

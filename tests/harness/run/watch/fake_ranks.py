@@ -68,7 +68,7 @@ def segv() -> None:
 FAULTS = {f.__name__: f for f in (hang, spin, work, hold_gil, stop, segv)}
 
 
-class Teller:
+class ProgressWriter:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._lines = Path(f"progress-{rank}.jsonl").open("a")  # noqa: SIM115
@@ -88,12 +88,12 @@ class Teller:
 
     def line(self, phase: str, done: int) -> None:
         memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
-        told = {
+        line = {
             "schema": 2, "wall": 0, "monotonic": time.monotonic(), "rank": self._rank, "pid": os.getpid(),
             "phase": phase, "done": done, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None,
             "memory": memory,
         }  # fmt: skip
-        self._lines.write(json.dumps(told) + "\n")
+        self._lines.write(json.dumps(line) + "\n")
         self._lines.flush()
 
 
@@ -103,20 +103,20 @@ def rank_main(rank: int, world: int, steps: int, fault: str, fault_step: int, fa
     if fault != "deaf":
         stacks = Path(f"stacks-{rank}.txt").open("ab", 0)  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, stacks)
-    teller = Teller(rank)
-    teller.line("first-step", 0)
+    progress = ProgressWriter(rank)
+    progress.line("first-step", 0)
     for step in range(1, steps + 1):
-        teller.at(step, BACKWARD)
+        progress.at(step, BACKWARD)
         if (step, rank) == (fault_step, fault_rank):
             FAULTS.get(fault, hang)()
         time.sleep(STEP_SECONDS)
-        teller.at(step, EXCHANGE)
-        others = [lambda other=other: teller.step_of(other) for other in range(world) if other != rank]
+        progress.at(step, EXCHANGE)
+        others = [lambda other=other: progress.step_of(other) for other in range(world) if other != rank]
         if fault != "alone":
             exchange["wait_for"](others, step, time.sleep)
-        teller.at(step, UPDATE)
-        teller.line("step", step)
-    teller.line("teardown", steps)
+        progress.at(step, UPDATE)
+        progress.line("step", step)
+    progress.line("teardown", steps)
 
 
 def main() -> None:

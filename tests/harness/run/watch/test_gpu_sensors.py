@@ -15,12 +15,12 @@ from harness.run.watch.confirm import WHILE_COMPUTING
 from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
-from tests.harness.gpu_tree import Tree, a_gpu, silent
+from tests.harness.gpu_tree import TwoGpuHost, a_gpu, hanging_reads
 
 SECONDS = 5.0
 
 
-def looked(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSample]:
+def kept_samples(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSample]:
     """Return the samples that a watch keeps, which takes at least two looks."""
     watch = SensorWatch(folder, gpus, root)
     watch.look()
@@ -33,11 +33,11 @@ def looked(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSamp
 
 
 def test_power_temperature_clocks_and_memory_of_each_gpu_of_the_run_are_kept(tmp_path: Path) -> None:
-    tree, folder = Tree(tmp_path / "root"), RunFolder(tmp_path)
+    tree, folder = TwoGpuHost(tmp_path / "root"), RunFolder(tmp_path)
     tree.use_memory(1, 12 << 30)
     tree.write(1, "hwmon/hwmon0/power1_average", "281000000\n")
     before = time.time()
-    first = looked(folder, tree.root, a_gpu(0), a_gpu(1))[0]
+    first = kept_samples(folder, tree.root, a_gpu(0), a_gpu(1))[0]
     assert before - 1 < first.wall < time.time() + 1
     assert first.monotonic <= time.monotonic()
     idle, busy = first.gpus
@@ -47,14 +47,14 @@ def test_power_temperature_clocks_and_memory_of_each_gpu_of_the_run_are_kept(tmp
 
 
 def test_a_gpu_that_is_not_of_the_run_is_left_asleep(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "root")
-    assert [one.gpu for one in looked(RunFolder(tmp_path), tree.root, a_gpu(1))[0].gpus] == [1]
+    tree = TwoGpuHost(tmp_path / "root")
+    assert [one.gpu for one in kept_samples(RunFolder(tmp_path), tree.root, a_gpu(1))[0].gpus] == [1]
 
 
 def test_a_driver_that_does_not_answer_keeps_nobody(tmp_path: Path) -> None:
-    tree, folder = Tree(tmp_path / "root"), RunFolder(tmp_path)
+    tree, folder = TwoGpuHost(tmp_path / "root"), RunFolder(tmp_path)
     watch = SensorWatch(folder, [a_gpu(0)], tree.root)
-    with silent(tree.device(0).resolve() / "gpu_busy_percent"):
+    with hanging_reads(tree.device(0).resolve() / "gpu_busy_percent"):
         for _ in range(3):
             watch.look()
         watch.close()
@@ -71,7 +71,7 @@ def test_where_the_driver_tells_nothing_there_is_no_file(tmp_path: Path) -> None
 
 
 def test_a_run_is_sampled_while_it_is_watched(tmp_path: Path) -> None:
-    tree, folder = Tree(tmp_path / "root"), tmp_path / "run"
+    tree, folder = TwoGpuHost(tmp_path / "root"), tmp_path / "run"
     folder.mkdir()
     sensors = SensorWatch(RunFolder(folder), [a_gpu(0)], tree.root)
     command = (sys.executable, "-c", "import time; time.sleep(0.3)")
@@ -85,18 +85,18 @@ COMPUTES, IDLES, SPINS = ("60", "200000000"), ("0", "18000000"), ("100", "600000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("told", "times"), [(COMPUTES, WHILE_COMPUTING), (IDLES, 1), (SPINS, 1)])
+@pytest.mark.parametrize(("load_and_power", "times"), [(COMPUTES, WHILE_COMPUTING), (IDLES, 1), (SPINS, 1)])
 def test_a_silent_program_has_more_time_while_its_gpu_computes(
-    told: tuple[str, str], times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load_and_power: tuple[str, str], times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.run.watch.watch.SAMPLE_SECONDS", 0.05)
-    limit, tree, place = 1.2, Tree(tmp_path / "root"), tmp_path / "run"
+    limit, tree, place = 1.2, TwoGpuHost(tmp_path / "root"), tmp_path / "run"
     (place / "work").mkdir(parents=True)
-    tree.write(0, "gpu_busy_percent", told[0])
-    tree.write(0, "hwmon/hwmon0/power1_average", told[1])
+    tree.write(0, "gpu_busy_percent", load_and_power[0])
+    tree.write(0, "hwmon/hwmon0/power1_average", load_and_power[1])
     tree.write(0, "hwmon/hwmon0/power1_cap", "300000000")
     folder = RunFolder(place)
-    silent = ProgramProgress(UntrustedTree(place), RunFolder.LOG, "stdout")
+    program = ProgramProgress(UntrustedTree(place), RunFolder.LOG, "stdout")
     limits = Limits.fixed(dict.fromkeys(LIMITS, limit / 2))
     with Watch(
         folder,
@@ -104,7 +104,7 @@ def test_a_silent_program_has_more_time_while_its_gpu_computes(
         lambda _: None,
         None,
         sensors=SensorWatch(folder, [a_gpu(0)], tree.root),
-        program=silent,
+        program=program,
     ) as watch:
         watch.execute(Job((sys.executable, "-c", "import time; time.sleep(30)"), {}, place, folder.log), 60, limits)
     assert watch.stopped_by == "watchdog"

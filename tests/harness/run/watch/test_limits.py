@@ -45,7 +45,7 @@ def floors(phases: Mapping[Phase, float], **more: float) -> dict[str, float]:
     return {**{str(phase): seconds for phase, seconds in phases.items()}, **more}
 
 
-class Dog(Watchdog):
+class PositionedWatchdog(Watchdog):
     """A watchdog that takes the positions of the ranks from `positions`."""
 
     def __init__(self, limits: Limits) -> None:
@@ -53,19 +53,19 @@ class Dog(Watchdog):
         super().__init__(0, limits, lambda rank: self.positions.get(f"rank{rank}"))
 
 
-def watchdog(limits: Limits | None = None) -> Dog:
-    return Dog(limits or Limits.fixed({**LIMITS, "step": 10}))
+def watchdog(limits: Limits | None = None) -> PositionedWatchdog:
+    return PositionedWatchdog(limits or Limits.fixed({**LIMITS, "step": 10}))
 
 
-def stuck(dog: Dog, now: float, **positions: Position) -> list[int]:
+def late_ranks(dog: PositionedWatchdog, now: float, **positions: Position) -> list[int]:
     dog.positions = positions
     return [one.rank for one in dog.late(now)]
 
 
 def test_before_the_first_line_the_limit_of_import_holds() -> None:
     dog = watchdog()
-    assert stuck(dog, LIMITS["import"]) == []
-    assert stuck(dog, LIMITS["import"] + 1) == [0]
+    assert late_ranks(dog, LIMITS["import"]) == []
+    assert late_ranks(dog, LIMITS["import"] + 1) == [0]
 
 
 @pytest.mark.parametrize("phase", LIMITS)
@@ -73,7 +73,7 @@ def test_each_phase_has_its_own_limit(phase: Phase) -> None:
     dog = watchdog(Limits.fixed(LIMITS))
     dog.saw(line("first-step", 2), now=1)
     dog.saw(line(phase, 3), now=2)
-    assert stuck(dog, 2 + LIMITS[phase]) == []
+    assert late_ranks(dog, 2 + LIMITS[phase]) == []
     (found,) = dog.late(3 + LIMITS[phase])
     assert (found.phase, found.done, found.idle) == (phase, 3, LIMITS[phase] + 1)
 
@@ -83,9 +83,9 @@ def test_only_an_advance_counts() -> None:
     dog.saw(line("first-step", 0), now=0)
     dog.saw(line("step", 1), now=0)
     dog.saw(line("step", 1), now=9)
-    assert stuck(dog, 10.5) == [0]
+    assert late_ranks(dog, 10.5) == [0]
     dog.saw(line("step", 2), now=11)
-    assert stuck(dog, 20.5) == []
+    assert late_ranks(dog, 20.5) == []
 
 
 def test_the_stuck_rank_is_found_while_others_go_on() -> None:
@@ -93,7 +93,7 @@ def test_the_stuck_rank_is_found_while_others_go_on() -> None:
     for second in range(30):
         dog.saw(line("step", second, rank=0), now=second)
         dog.saw(line("step", min(second, 12), rank=1), now=second)
-    assert stuck(dog, 29.9) == [1]
+    assert late_ranks(dog, 29.9) == [1]
     assert [one.rank for one in dog.stalled(29.9)] == [1]
 
 
@@ -102,8 +102,8 @@ def test_with_a_suspect_the_ranks_that_wait_for_it_are_reported() -> None:
     dog.saw(line("first-step", 0, rank=0), now=19.5)
     dog.saw(line("step", 41, rank=0), now=20.0)
     dog.saw(line("step", 40, rank=1), now=20.9)
-    assert stuck(dog, 30) == []
-    assert stuck(dog, 30.95) == [0, 1]
+    assert late_ranks(dog, 30) == []
+    assert late_ranks(dog, 30.95) == [0, 1]
     assert [one.rank for one in dog.stalled(30.95)] == [0, 1]
 
 
@@ -111,30 +111,30 @@ def test_a_rank_that_waits_for_one_that_writes_a_checkpoint_is_no_suspect() -> N
     dog = watchdog()
     dog.saw(line("checkpoint", 40, rank=0), now=100)
     dog.saw(line("step", 40, rank=1), now=100.4)
-    assert stuck(dog, 160) == []
-    assert stuck(dog, 100.5 + LIMITS["checkpoint"]) == [0, 1]
+    assert late_ranks(dog, 160) == []
+    assert late_ranks(dog, 100.5 + LIMITS["checkpoint"]) == [0, 1]
 
 
 def test_a_rank_that_goes_on_is_no_excuse_for_one_that_does_not() -> None:
     dog = watchdog()
     dog.saw(line("step", 40, rank=1), now=100)
     dog.saw(line("checkpoint", 40, rank=0), now=108)
-    assert stuck(dog, 111) == [1]
+    assert late_ranks(dog, 111) == [1]
 
 
 @pytest.mark.parametrize("seconds", [20, 60, 200])
 def test_a_rank_that_waited_for_a_checkpoint_is_no_suspect_until_the_one_that_wrote_it_is(seconds: int) -> None:
     dog = after_a_checkpoint(seconds)
     behind, ahead = Position(40, OUTSIDE), Position(41, EXCHANGE)
-    assert stuck(dog, seconds, rank0=behind, rank1=ahead) == []
+    assert late_ranks(dog, seconds, rank0=behind, rank1=ahead) == []
     dog.saw(line("step", 40, rank=0), now=seconds)
     for position in (behind, Position(41, WAITING), Position(41, FORWARD)):
         for later in (0, 1, 9.9):
-            assert stuck(dog, seconds + later, rank0=position, rank1=ahead) == []
-    assert stuck(dog, seconds + 10.1, rank0=Position(41, FORWARD), rank1=ahead) == [0, 1]
+            assert late_ranks(dog, seconds + later, rank0=position, rank1=ahead) == []
+    assert late_ranks(dog, seconds + 10.1, rank0=Position(41, FORWARD), rank1=ahead) == [0, 1]
     dog.saw(line("step", 41, rank=0), now=seconds + 5)
     dog.saw(line("step", 41, rank=1), now=seconds + 5)
-    assert stuck(dog, seconds + 15, rank0=behind, rank1=ahead) == []
+    assert late_ranks(dog, seconds + 15, rank0=behind, rank1=ahead) == []
 
 
 @pytest.mark.parametrize("seconds", [20, 60, 200])
@@ -142,17 +142,17 @@ def test_ranks_that_meet_after_the_last_checkpoint_are_no_suspects(seconds: int)
     dog = after_a_checkpoint(seconds)
     dog.saw(line("step", 40, rank=0), now=seconds)
     same = Position(40, OUTSIDE)
-    assert stuck(dog, seconds + 9, rank0=same, rank1=same) == []
-    assert stuck(dog, seconds + 10.1, rank0=same, rank1=same) == [0, 1]
+    assert late_ranks(dog, seconds + 9, rank0=same, rank1=same) == []
+    assert late_ranks(dog, seconds + 10.1, rank0=same, rank1=same) == [0, 1]
 
 
 def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_one_is_ahead() -> None:
     dog = after_a_checkpoint(60)
     dog.saw(line("step", 40, rank=0), now=60)
-    assert stuck(dog, 61, rank0=Position(41, EXCHANGE), rank1=Position(41, FORWARD)) == [1]
+    assert late_ranks(dog, 61, rank0=Position(41, EXCHANGE), rank1=Position(41, FORWARD)) == [1]
 
 
-def after_a_checkpoint(seconds: float) -> Dog:
+def after_a_checkpoint(seconds: float) -> PositionedWatchdog:
     """Return a watchdog of two ranks that made step 40: from 0 on rank 0 writes a checkpoint, and rank 1 continues."""
     dog = watchdog(Limits({**Limits.fixed(LIMITS).phases, "resume": 10, "checkpoint": 2 * seconds}, steady_step=10))
     for rank in (0, 1):
@@ -170,9 +170,9 @@ def test_a_rank_that_validates_slower_is_a_reason_to_wait_and_one_that_is_ahead_
     for second in range(20):
         dog.saw(line("validate", 2 * second, rank=0), now=second)
     same = Position(40, OUTSIDE)
-    assert stuck(dog, 19.5, rank0=same, rank1=same) == []
+    assert late_ranks(dog, 19.5, rank0=same, rank1=same) == []
     dog.saw(line("validate", 101, rank=0), now=20)
-    assert stuck(dog, 20.5, rank0=same, rank1=same) == [1]
+    assert late_ranks(dog, 20.5, rank0=same, rank1=same) == [1]
 
 
 def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> None:
@@ -180,21 +180,21 @@ def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> No
     dog.saw(line("first-step", 0, rank=0), now=-2)
     dog.saw(line("step", 40, rank=0), now=0)
     dog.saw(line("teardown", 40, rank=1), now=0)
-    assert stuck(dog, 10.1, rank0=Position(41, EXCHANGE), rank1=Position(40, OUTSIDE)) == [0]
+    assert late_ranks(dog, 10.1, rank0=Position(41, EXCHANGE), rank1=Position(40, OUTSIDE)) == [0]
 
 
 def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
     dog = watchdog(Limits.fixed({**LIMITS, "teardown": 5, "checkpoint": 60}))
     dog.saw(line("teardown", rank=1), now=10)
     dog.saw(line("checkpoint", rank=0), now=12)
-    assert stuck(dog, 72) == []
-    assert stuck(dog, 72.1) == [0]
+    assert late_ranks(dog, 72) == []
+    assert late_ranks(dog, 72.1) == [0]
     dog.saw(line("teardown", rank=0), now=73)
-    assert stuck(dog, 78) == []
-    assert stuck(dog, 78.1) == [0, 1]
+    assert late_ranks(dog, 78) == []
+    assert late_ranks(dog, 78.1) == [0, 1]
 
 
-def stepping(limits: Limits, steps: int) -> Dog:
+def stepping(limits: Limits, steps: int) -> PositionedWatchdog:
     """Return a watchdog of one rank that made `steps` steps of one second each from 0 on."""
     dog = watchdog(limits)
     for second in range(steps + 1):
@@ -204,11 +204,11 @@ def stepping(limits: Limits, steps: int) -> Dog:
 
 def test_a_hang_is_reported_after_30_s_once_steps_are_steady() -> None:
     dog = stepping(limits_of([], "cpu"), STEADY_STEPS)
-    assert stuck(dog, STEADY_STEPS + 30) == []
-    assert stuck(dog, STEADY_STEPS + 30.1) == [0]
+    assert late_ranks(dog, STEADY_STEPS + 30) == []
+    assert late_ranks(dog, STEADY_STEPS + 30.1) == [0]
     dog = stepping(limits_of([], "cpu"), STEADY_STEPS - 1)
-    assert stuck(dog, STEADY_STEPS - 1 + LIMITS["step"]) == []
-    assert stuck(dog, STEADY_STEPS - 0.9 + LIMITS["step"]) == [0]
+    assert late_ranks(dog, STEADY_STEPS - 1 + LIMITS["step"]) == []
+    assert late_ranks(dog, STEADY_STEPS - 0.9 + LIMITS["step"]) == [0]
 
 
 def test_quick_steps_of_which_no_line_tells_count() -> None:
@@ -219,8 +219,8 @@ def test_quick_steps_of_which_no_line_tells_count() -> None:
     dog.saw(line("checkpoint", 29), now=3)
     dog.saw(line("step", 29), now=4)
     dog.saw(line("step", 34), now=5)
-    assert stuck(dog, 35) == []
-    assert stuck(dog, 35.1) == [0]
+    assert late_ranks(dog, 35) == []
+    assert late_ranks(dog, 35.1) == [0]
 
 
 def test_a_rank_is_suspected_before_its_time_is_up() -> None:
@@ -234,11 +234,11 @@ def test_slow_steps_get_three_times_as_long_as_the_longest() -> None:
     dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     dog.saw(line("first-step", 0), now=0)
     dog.saw(line("step", 1), now=12)
-    assert stuck(dog, 48) == []
-    assert stuck(dog, 48.1) == [0]
+    assert late_ranks(dog, 48) == []
+    assert late_ranks(dog, 48.1) == [0]
     dog.saw(line("step", 2), now=28)
-    assert stuck(dog, 76) == []
-    assert stuck(dog, 76.1) == [0]
+    assert late_ranks(dog, 76) == []
+    assert late_ranks(dog, 76.1) == [0]
 
 
 def test_uneven_steps_are_no_hang_whether_runs_are_known_or_not() -> None:
@@ -248,7 +248,7 @@ def test_uneven_steps_are_no_hang_whether_runs_are_known_or_not() -> None:
         dog.saw(line("first-step", 0), now)
         for step in range(1, 40):
             seconds = 29.5 if step % 3 == 0 else 0.05
-            assert stuck(dog, now + seconds) == []
+            assert late_ranks(dog, now + seconds) == []
             now += seconds
             dog.saw(line("step", step), now)
 
@@ -256,24 +256,24 @@ def test_uneven_steps_are_no_hang_whether_runs_are_known_or_not() -> None:
 def test_a_cold_cache_of_kernels_is_no_hang_after_fast_runs() -> None:
     dog = watchdog(limits_of([QUICK] * 6, "cuda"))
     dog.saw(line("first-step", 0), now=0)
-    assert stuck(dog, 150) == []
+    assert late_ranks(dog, 150) == []
     resumed = watchdog(limits_of([QUICK] * 6, "cuda"))
     resumed.saw(line("features", 0), now=0)
     resumed.saw(line("step", 40), now=1)
-    assert stuck(resumed, 151, rank0=Position(41, FORWARD)) == []
+    assert late_ranks(resumed, 151, rank0=Position(41, FORWARD)) == []
 
 
 def test_on_a_gpu_steps_are_steady_after_the_first_validation_or_once_five_runs_are_known() -> None:
     new, known = limits_of([], "cuda"), limits_of([QUICK] * 5, "cuda")
     for limits, before in ((new, LIMITS["step"]), (known, 30)):
         dog = stepping(limits, 21)
-        assert stuck(dog, 21 + before) == []
-        assert stuck(dog, 21.1 + before) == [0]
+        assert late_ranks(dog, 21 + before) == []
+        assert late_ranks(dog, 21.1 + before) == [0]
         dog.saw(line("validate", 0), now=22)
         dog.saw(line("step", 22), now=23)
         dog.saw(line("step", 23), now=24)
-        assert stuck(dog, 54) == []
-        assert stuck(dog, 54.1) == [0]
+        assert late_ranks(dog, 54) == []
+        assert late_ranks(dog, 54.1) == [0]
 
 
 def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
@@ -284,22 +284,22 @@ def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
     dog.saw(line("step", 40), now=-98)
     dog.saw(line("checkpoint", 40), now=-97)
     dog.saw(line("step", 40), now=0)
-    assert stuck(dog, 100) == []
-    assert stuck(dog, 100, rank0=Position(41, WAITING)) == []
-    assert stuck(dog, 100, rank0=Position(41, FORWARD)) == [0]
-    assert stuck(dog, 100, rank0=Position(41, OUTSIDE)) == [0]
-    assert stuck(dog, 100, rank0=Position(42, WAITING)) == [0]
-    assert stuck(dog, 100, rank0=Position(40, OUTSIDE)) == []
-    assert stuck(dog, 150) == []
-    assert stuck(dog, 150.1, rank0=Position(41, WAITING)) == [0]
+    assert late_ranks(dog, 100) == []
+    assert late_ranks(dog, 100, rank0=Position(41, WAITING)) == []
+    assert late_ranks(dog, 100, rank0=Position(41, FORWARD)) == [0]
+    assert late_ranks(dog, 100, rank0=Position(41, OUTSIDE)) == [0]
+    assert late_ranks(dog, 100, rank0=Position(42, WAITING)) == [0]
+    assert late_ranks(dog, 100, rank0=Position(40, OUTSIDE)) == []
+    assert late_ranks(dog, 150) == []
+    assert late_ranks(dog, 150.1, rank0=Position(41, WAITING)) == [0]
     dog.saw(line("step", 41), now=151)
     dog.saw(line("step", 42), now=152)
-    assert stuck(dog, 182) == []
-    assert stuck(dog, 182.1) == [0]
+    assert late_ranks(dog, 182) == []
+    assert late_ranks(dog, 182.1) == [0]
     dog.saw(line("validate", 0), now=183)
     dog.saw(line("step", 42), now=184)
-    assert stuck(dog, 184 + 3 * 151) == []
-    assert stuck(dog, 185 + 3 * 151) == [0]
+    assert late_ranks(dog, 184 + 3 * 151) == []
+    assert late_ranks(dog, 185 + 3 * 151) == [0]
 
 
 def test_a_resumed_training_has_its_first_step_still_to_make() -> None:
@@ -307,8 +307,8 @@ def test_a_resumed_training_has_its_first_step_still_to_make() -> None:
         dog = watchdog(limits_of(history, "cpu"))
         dog.saw(line("features", 0), now=0)
         dog.saw(line("step", 40), now=1)
-        assert stuck(dog, 1 + LIMITS["first-step"]) == []
-        assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
+        assert late_ranks(dog, 1 + LIMITS["first-step"]) == []
+        assert late_ranks(dog, 2 + LIMITS["first-step"]) == [0]
 
 
 def test_a_hang_in_a_steady_step_is_reported_as_soon_after_a_resume() -> None:
@@ -317,15 +317,15 @@ def test_a_hang_in_a_steady_step_is_reported_as_soon_after_a_resume() -> None:
     dog.saw(line("step", 40), now=1)
     dog.saw(line("step", 41), now=2)
     dog.saw(line("step", 42), now=3)
-    assert stuck(dog, 33) == []
-    assert stuck(dog, 33.1) == [0]
+    assert late_ranks(dog, 33) == []
+    assert late_ranks(dog, 33.1) == [0]
 
 
 def test_what_was_not_looked_at_is_no_stall() -> None:
     dog = stepping(limits_of([QUICK] * 5, "cpu"), 5)
     dog.discount_unwatched(100)
-    assert stuck(dog, 135) == []
-    assert stuck(dog, 135.1) == [0]
+    assert late_ranks(dog, 135) == []
+    assert late_ranks(dog, 135.1) == [0]
     assert dog.longest_stall(115)["step"] == 10
 
 
@@ -339,25 +339,25 @@ def test_a_rank_that_advanced_while_nobody_could_look_is_at_work_still() -> None
 def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
     dog = watchdog(limits_of([], "cuda"))
     first_model(dog)
-    assert stuck(dog, 40 + LIMITS["first-step"]) == []
-    assert stuck(dog, 41 + LIMITS["first-step"]) == [0]
+    assert late_ranks(dog, 40 + LIMITS["first-step"]) == []
+    assert late_ranks(dog, 41 + LIMITS["first-step"]) == [0]
     dog.saw(line("step", 1), now=50)
     dog.saw(line("step", 30), now=51)
-    assert stuck(dog, 51 + LIMITS["step"]) == []
-    assert stuck(dog, 52 + LIMITS["step"]) == [0]
+    assert late_ranks(dog, 51 + LIMITS["step"]) == []
+    assert late_ranks(dog, 52 + LIMITS["step"]) == [0]
     dog.saw(line("validate", 0), now=52)
     dog.saw(line("step", 30), now=53)
     dog.saw(line("step", 31), now=54)
-    assert stuck(dog, 84) == []
-    assert stuck(dog, 84.1) == [0]
+    assert late_ranks(dog, 84) == []
+    assert late_ranks(dog, 84.1) == [0]
 
 
 def test_the_second_step_of_a_second_model_may_take_three_times_as_long_as_its_first() -> None:
     dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     first_model(dog)
     dog.saw(line("step", 1), now=60)
-    assert stuck(dog, 120) == []
-    assert stuck(dog, 120.1) == [0]
+    assert late_ranks(dog, 120) == []
+    assert late_ranks(dog, 120.1) == [0]
 
 
 def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -> None:
@@ -368,9 +368,9 @@ def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -
     dog.saw(line("checkpoint", 0), now=121)
     dog.saw(line("first-step", 0), now=122)
     dog.saw(line("step", 1), now=123)
-    assert stuck(dog, 153.1) == [0]
+    assert late_ranks(dog, 153.1) == [0]
     dog.saw(line("step", 2), now=124)
-    assert stuck(dog, 154.1) == [0]
+    assert late_ranks(dog, 154.1) == [0]
     assert dog.longest_stall(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
 
 
@@ -487,5 +487,5 @@ def test_steps_that_no_line_names_count_by_the_position() -> None:
     dog.saw(line("first-step"), 1)
     dog.saw(line("step", 1), 2)
     dog.saw(line("step", 15), 3)
-    assert stuck(dog, 3 + 31, rank0=Position(19, OUTSIDE)) == []
-    assert stuck(dog, 3 + 31, rank0=Position(20, OUTSIDE)) == [0]
+    assert late_ranks(dog, 3 + 31, rank0=Position(19, OUTSIDE)) == []
+    assert late_ranks(dog, 3 + 31, rank0=Position(20, OUTSIDE)) == [0]

@@ -59,36 +59,36 @@ def watch(
 ) -> tuple[Watch, list[Progress]]:
     folder.mkdir(exist_ok=True)
     seen: list[Progress] = []
-    made = Watch(RunFolder(folder), ProcessExecutor(), seen.append, None, accounting=accounting)
+    watched = Watch(RunFolder(folder), ProcessExecutor(), seen.append, None, accounting=accounting)
     command = (sys.executable, str(RANKS), *map(str, words))
-    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), seconds, limits)
+    watched.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), seconds, limits)
     assert processes_of_run(folder) == []
-    return made, seen
+    return watched, seen
 
 
 def index(folder: Path) -> dict[str, dict[str, str]]:
-    told: dict[str, dict[str, str]] = json.loads((folder / "failure" / "index.json").read_text())
-    for file in told["collected"].values():
+    content: dict[str, dict[str, str]] = json.loads((folder / "failure" / "index.json").read_text())
+    for file in content["collected"].values():
         assert (folder / file).is_file()
-    return told
+    return content
 
 
 def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(tmp_path: Path) -> None:
-    made, seen = watch(tmp_path / "run", 2, 5)
-    assert made.stopped_by is None, made.stop_detail
+    watched, seen = watch(tmp_path / "run", 2, 5)
+    assert watched.stopped_by is None, watched.stop_detail
     steps = [(line.rank, line.done) for line in seen if line.phase == "step"]
     assert sorted(steps) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
-    assert {sample.rank for sample in made.progress.memory.samples} == {0, 1}
-    assert {"import", "first-step", "step", "teardown"} <= set(made.longest_stall)
-    assert not made.collected
+    assert {sample.rank for sample in watched.progress.memory.samples} == {0, 1}
+    assert {"import", "first-step", "step", "teardown"} <= set(watched.longest_stall)
+    assert not watched.collected
     assert not (tmp_path / "run" / "failure").exists()
 
 
 def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) -> None:
     expected = AskedWork(CONTRACT, "a" * 32, 2, epochs=1, processes=1, resumed=(0,), loop="plain")
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, accounting=Accounting(expected))
-    assert made.stopped_by == "breach"
-    assert re.match(r"rank [01]: its progress lacks the run's nonce", made.stop_detail)
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, accounting=Accounting(expected))
+    assert watched.stopped_by == "breach"
+    assert re.match(r"rank [01]: its progress lacks the run's nonce", watched.stop_detail)
 
 
 @pytest.mark.slow
@@ -108,11 +108,11 @@ def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
 def test_a_rank_that_is_stalled_is_found_and_named_with_its_place_and_the_others_wait(
     fault: str, tmp_path: Path
 ) -> None:
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, f"{fault}@4/1")
-    assert made.stopped_by == "watchdog"
-    told = rf"rank 1 made no progress for \d+ s in phase step at step 4, in backward \(fake_ranks\.py:\d+ {fault}\)"
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, f"{fault}@4/1")
+    assert watched.stopped_by == "watchdog"
+    stalled = rf"rank 1 made no progress for \d+ s in phase step at step 4, in backward \(fake_ranks\.py:\d+ {fault}\)"
     waits = r"; rank 0 waits, in the exchange with other ranks \(exchange\.py:\d+ (wait_for|<genexpr>)\)"
-    assert re.fullmatch(told + waits, made.stop_detail), made.stop_detail
+    assert re.fullmatch(stalled + waits, watched.stop_detail), watched.stop_detail
     collected = index(tmp_path / "run")["collected"]
     assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
     for sample in ("stacks-1.txt", "stacks-2.txt"):
@@ -125,11 +125,11 @@ def test_a_rank_that_is_stalled_is_found_and_named_with_its_place_and_the_others
 
 @pytest.mark.slow
 def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
-    assert made.stopped_by == "watchdog"
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert watched.stopped_by == "watchdog"
     assert re.fullmatch(
         r"rank 1 made no progress for \d+ s in phase step at step 3, in backward \(fake_ranks\.py:\d+ hang\)",
-        made.stop_detail,
+        watched.stop_detail,
     )
 
 
@@ -156,32 +156,34 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
 
     monkeypatch.setattr(Confirmation, "judge", judged)
     monkeypatch.setattr("harness.run.watch.watch.read_position", moving)
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
-    assert made.stopped_by == "watchdog"
-    assert made.stop_detail.startswith("rank 1 made no progress")
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert watched.stopped_by == "watchdog"
+    assert watched.stop_detail.startswith("rank 1 made no progress")
 
 
 @pytest.mark.slow
 def test_a_rank_that_never_wrote_progress_is_named(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
-    assert made.stopped_by == "watchdog"
-    assert made.stop_detail.startswith("rank 1 never reported any progress; rank 0 waits, in the exchange")
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
+    assert watched.stopped_by == "watchdog"
+    assert watched.stop_detail.startswith("rank 1 never reported any progress; rank 0 waits, in the exchange")
 
 
 @pytest.mark.slow
 def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path: Path) -> None:
-    made, seen = watch(tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1}))
-    assert made.stopped_by is None, made.stop_detail
+    watched, seen = watch(
+        tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1})
+    )
+    assert watched.stopped_by is None, watched.stop_detail
     assert max(line.done for line in seen) == 10
-    assert made.longest_stall["step"] > 3
+    assert watched.longest_stall["step"] > 3
 
 
 @pytest.mark.slow
 def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_twice_its_limit(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
-    assert made.stopped_by == "watchdog"
+    watched, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
+    assert watched.stopped_by == "watchdog"
     assert re.search(
-        r"for \d+ s in phase step at step 4, in backward \(it gives no stacks, and twice", made.stop_detail
+        r"for \d+ s in phase step at step 4, in backward \(it gives no stacks, and twice", watched.stop_detail
     )
     missing = index(tmp_path / "run")["missing"]
     assert "SIGUSR1" in missing["stacks-1"]
@@ -190,33 +192,33 @@ def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_t
 @pytest.mark.slow
 def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 1.0)
-    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "stop@4/0")
-    assert made.stopped_by == "watchdog"
-    assert re.search(r"process \d+ is stopped \(state T\)", made.stop_detail)
+    watched, _ = watch(tmp_path / "run", 1, FOR_EVER, "stop@4/0")
+    assert watched.stopped_by == "watchdog"
+    assert re.search(r"process \d+ is stopped \(state T\)", watched.stop_detail)
 
 
 @pytest.mark.slow
 def test_a_crash_leaves_evidence_of_the_ranks_that_live(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "segv@4/1")
-    assert made.stopped_by is None
-    assert made.collected
+    watched, _ = watch(tmp_path / "run", 2, FOR_EVER, "segv@4/1")
+    assert watched.stopped_by is None
+    assert watched.collected
     collected = index(tmp_path / "run")["collected"]
     assert "rank 0" in (tmp_path / "run" / collected["stacks-1"]).read_text()
 
 
 @pytest.mark.slow
 def test_at_the_time_limit_there_are_two_samples(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", 1, FOR_EVER, seconds=6)
-    assert made.stopped_by == "time-limit"
+    watched, _ = watch(tmp_path / "run", 1, FOR_EVER, seconds=6)
+    assert watched.stopped_by == "time-limit"
     assert {"stacks-1", "stacks-2"} <= set(index(tmp_path / "run")["collected"])
 
 
 def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> None:
-    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, None)
-    exit_ = made.execute(Job((sys.executable, "-c", "raise SystemExit(3)"), {}, tmp_path, tmp_path / "log.txt"), 30)
+    watched = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, None)
+    exit_ = watched.execute(Job((sys.executable, "-c", "raise SystemExit(3)"), {}, tmp_path, tmp_path / "log.txt"), 30)
     assert exit_ is not None
     assert exit_.code == 3
-    assert not made.collected
+    assert not watched.collected
 
 
 @pytest.mark.slow
@@ -225,23 +227,23 @@ def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(
         def sample(self, of_run: Callable[[int], bool]) -> None:
             time.sleep(300)
 
-    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, Unhealthy(None, Path("/")))
+    watched = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, Unhealthy(None, Path("/")))
     command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
-    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log.txt"), 60, TIGHT)
-    assert made.stopped_by == "watchdog"
-    assert made.gpus_seen == 0
+    watched.execute(Job(command, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log.txt"), 60, TIGHT)
+    assert watched.stopped_by == "watchdog"
+    assert watched.gpus_seen == 0
 
 
 def test_a_run_is_seen_to_use_a_gpu_while_it_does(tmp_path: Path) -> None:
     folder, root = tmp_path / "run", tmp_path / "root"
     folder.mkdir()
-    made = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, GpuWatch(None, root))
+    watched = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, GpuWatch(None, root))
     holding = threading.Thread(target=hold_gpu_memory, args=(folder, root))
     holding.start()
     command = (sys.executable, str(RANKS), "1", "60")
-    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, TIGHT)
+    watched.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, TIGHT)
     holding.join()
-    assert made.gpus_seen == 1
+    assert watched.gpus_seen == 1
 
 
 def hold_gpu_memory(folder: Path, root: Path) -> None:
@@ -260,10 +262,10 @@ def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> Non
     folder = tmp_path / "run"
     paused = threading.Thread(target=pause_ranks, args=(folder, 10))
     paused.start()
-    made, _ = watch(folder, 2, 60, limits=limits_of([{}] * 5, "cpu"))
+    watched, _ = watch(folder, 2, 60, limits=limits_of([{}] * 5, "cpu"))
     paused.join()
-    assert made.stopped_by is None, made.stop_detail
-    assert made.longest_stall["step"] > 9
+    assert watched.stopped_by is None, watched.stop_detail
+    assert watched.longest_stall["step"] > 9
 
 
 def pause_ranks(folder: Path, seconds: float) -> None:
@@ -321,9 +323,9 @@ def test_ctrl_c_on_a_run_in_which_nothing_advances_keeps_its_stacks_first(
 ) -> None:
     monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
     ctrl_c(tmp_path / "run", 4)
-    told = interrupted(tmp_path / "run", "hang@4/1")
-    assert re.match(r"SIGINT; rank 1 made no progress for \d+ s in phase step at step 4, in backward", told), told
-    assert "rank 0 waits" in told
+    detail = interrupted(tmp_path / "run", "hang@4/1")
+    assert re.match(r"SIGINT; rank 1 made no progress for \d+ s in phase step at step 4, in backward", detail), detail
+    assert "rank 0 waits" in detail
     collected = index(tmp_path / "run")["collected"]
     assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
     assert "in hang\n" in (tmp_path / "run" / collected["stacks-1"]).read_text()
@@ -366,10 +368,10 @@ class Planned(KeyboardInterrupt):
 def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, fault: str) -> KeyboardInterrupt:
     """Watch a run that its observer ends, and return the exception that ended it."""
     folder.mkdir()
-    made = Watch(RunFolder(folder), ProcessExecutor(), observe, None)
+    watched = Watch(RunFolder(folder), ProcessExecutor(), observe, None)
     command = (sys.executable, str(RANKS), str(ranks), str(FOR_EVER), fault)
     with pytest.raises(KeyboardInterrupt) as caught:
-        made.execute(
+        watched.execute(
             Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"),
             60,
             limits_of([], "cpu"),
@@ -402,10 +404,10 @@ def test_what_an_interrupted_app_wrote_last_is_accounted_for(tmp_path: Path) -> 
     (tmp_path / "run" / "work").mkdir(parents=True)
     accounting = Recording()
     folder = RunFolder(tmp_path / "run")
-    made = Watch(folder, ProcessExecutor(), observe, None, accounting=accounting, work=folder.new_work)
+    watched = Watch(folder, ProcessExecutor(), observe, None, accounting=accounting, work=folder.new_work)
     job = Job((sys.executable, "-c", LAST_WORDS, json.dumps(line)), {}, folder.path, folder.log)
     with pytest.raises(Planned):
-        made.execute(job, 60, limits_of([], "cpu"))
+        watched.execute(job, 60, limits_of([], "cpu"))
     assert [seen.done for seen, _ in accounting.seen] == [1, 9]
 
 
@@ -456,12 +458,12 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
 @pytest.mark.slow
 def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    told: list[RankStall] = []
-    made = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, told.append)
+    stalls: list[RankStall] = []
+    watched = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, stalls.append)
     command = (sys.executable, str(RANKS), "2", str(FOR_EVER), "hang@4/1")
     folder, limits = tmp_path / "run", Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
-    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, limits)
-    stepping = [one for one in told if one.phase == "step"]
+    watched.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, limits)
+    stepping = [one for one in stalls if one.phase == "step"]
     assert 3 <= len(stepping) <= 40
     assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)
     assert stepping[0].idle < 10
@@ -478,18 +480,18 @@ if os.fork() == 0:
 
 def execute(folder: Path, code: str, *words: str, seconds: float = 60) -> Watch:
     folder.mkdir()
-    made = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
-    with made:
-        made.execute(Job((sys.executable, "-S", "-c", code, *words), {}, folder, folder / "log.txt"), seconds, TIGHT)
-    return made
+    watched = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
+    with watched:
+        watched.execute(Job((sys.executable, "-S", "-c", code, *words), {}, folder, folder / "log.txt"), seconds, TIGHT)
+    return watched
 
 
 def test_what_a_completed_run_leaves_behind_is_ended_and_told(tmp_path: Path) -> None:
-    made = execute(tmp_path / "run", LEAVES, "120")
-    (told,) = made.survivors
-    assert re.fullmatch(r"\d+ \(.*python -S -c import time.*\)", told), told
-    assert not psutil.pid_exists(int(told.split()[0]))
-    assert made.stopped_by is None
+    watched = execute(tmp_path / "run", LEAVES, "120")
+    (survivor,) = watched.survivors
+    assert re.fullmatch(r"\d+ \(.*python -S -c import time.*\)", survivor), survivor
+    assert not psutil.pid_exists(int(survivor.split()[0]))
+    assert watched.stopped_by is None
 
 
 def test_helpers_that_end_soon_after_their_run_are_not_worth_a_word(tmp_path: Path) -> None:
@@ -502,9 +504,9 @@ def test_a_run_that_takes_too_much_of_the_disk_is_ended_within_seconds(
     monkeypatch.setattr("harness.host.disk_use.MOST_ENTRIES", 500)
     code = "import os, time\nfor n in range(2000): open(str(n), 'w').close()\ntime.sleep(120)"
     began = time.monotonic()
-    made = execute(tmp_path / "run", code)
-    assert made.stopped_by == "disk-limit"
-    assert made.stop_detail == "it made more than 500 files and folders"
+    watched = execute(tmp_path / "run", code)
+    assert watched.stopped_by == "disk-limit"
+    assert watched.stop_detail == "it made more than 500 files and folders"
     assert time.monotonic() - began < 20
 
 
@@ -517,8 +519,8 @@ def test_nothing_is_read_where_a_run_mounted_something_over_its_folder(
     work = tmp_path / "run/work"
     code = "import sys, time; open(sys.argv[1], 'w').write(sys.argv[2]); time.sleep(float(sys.argv[3]))"
     mount = f"22 1 0:43 / {work} rw - fuse a rw"
-    made = execute(tmp_path / "run", code, str(tmp_path / "mountinfo"), mount, str(seconds))
-    assert (made.stopped_by, made.stop_detail) == ("work-folder", f"{safe_text(work)} was mounted over")
+    watched = execute(tmp_path / "run", code, str(tmp_path / "mountinfo"), mount, str(seconds))
+    assert (watched.stopped_by, watched.stop_detail) == ("work-folder", f"{safe_text(work)} was mounted over")
 
 
 FLOOD = """

@@ -33,66 +33,66 @@ def contender(matrix: Matrix, *, good: bool, gpus: tuple[int, ...] = (0, 1), liv
 
 
 def test_what_is_good_is_named_with_its_evidence(matrix: Matrix) -> None:
-    told = conclude_stages(StageEnd("good", contender(matrix, good=True), (), (), ()), 2)
-    assert told.reached
-    assert told.sentence == (
+    conclusion = conclude_stages(StageEnd("good", contender(matrix, good=True), (), (), ()), 2)
+    assert conclusion.reached
+    assert conclusion.sentence == (
         f"{STACK}-plain on 2 GPUs (ddp) is good: 20 of 20 starts, 5.0 h of training, no failure, 1 boot; its mean time "
         "between failures is above 1.4 h with 0.95 confidence."
     )
-    assert not told.continues
+    assert not conclusion.continues
 
 
 def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
     one = contender(matrix, good=True, gpus=(0,))
-    told = conclude_stages(StageEnd("none", one, (one,), (Explored(STACK),), ()), 2)
-    assert not told.reached
-    assert told.sentence.startswith(
+    conclusion = conclude_stages(StageEnd("none", one, (one,), (Explored(STACK),), ()), 2)
+    assert not conclusion.reached
+    assert conclusion.sentence.startswith(
         "No cell is shown to be good on 2 GPUs, and nothing of the selection is left to try: 1 stack had its"
     )
-    assert f"On one GPU {STACK}-plain is good" in told.sentence
-    assert not told.continues
+    assert f"On one GPU {STACK}-plain is good" in conclusion.sentence
+    assert not conclusion.continues
 
 
 def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None:
     near = contender(matrix, good=False, lives=1)
     explored = (Explored(STACK), Explored("rocm10.0.0-torch2.13.0"))
     end = StageEnd("out-of-time", near, (near,), explored, ("rocm10.0.0-torch2.13.0",))
-    told = conclude_stages(end, 2)
-    assert "nearest is" in told.sentence
-    assert "lacks 2.3 more hours of training without a failure" in told.sentence
-    assert "1 stack had its turn, 1 not (rocm10.0.0-torch2.13.0)" in told.sentence
-    assert told.continues
+    conclusion = conclude_stages(end, 2)
+    assert "nearest is" in conclusion.sentence
+    assert "lacks 2.3 more hours of training without a failure" in conclusion.sentence
+    assert "1 stack had its turn, 1 not (rocm10.0.0-torch2.13.0)" in conclusion.sentence
+    assert conclusion.continues
 
 
 def test_a_bad_gpu_and_what_was_left_out_are_named(matrix: Matrix) -> None:
-    told = conclude_stages(StageEnd("none", None, (), (), (), bad_gpus=(1,)), 2, {"b", "a"})
-    assert "GPU 1 failed what another GPU passed" in told.sentence
-    assert "Left out, because they could not be made or had no room: a, b." in told.sentence
-    assert told.continues
-    assert "nothing is left" not in told.sentence
+    conclusion = conclude_stages(StageEnd("none", None, (), (), (), bad_gpus=(1,)), 2, {"b", "a"})
+    assert "GPU 1 failed what another GPU passed" in conclusion.sentence
+    assert "Left out, because they could not be made or had no room: a, b." in conclusion.sentence
+    assert conclusion.continues
+    assert "nothing is left" not in conclusion.sentence
 
 
 def test_good_on_the_gpu_that_is_left_is_no_answer_for_two(matrix: Matrix) -> None:
     one = contender(matrix, good=True, gpus=(0,))
-    told = conclude_stages(StageEnd("gpu-lost", one, (one,), (Explored(STACK),), (), lost_gpus=(1,)), 2)
-    assert not told.reached
-    assert told.continues
-    assert told.sentence.startswith("No cell is shown to be good on 2 GPUs: 1 stack had its turn. On one GPU")
-    assert "GPU 1 is unhealthy" in told.sentence
+    conclusion = conclude_stages(StageEnd("gpu-lost", one, (one,), (Explored(STACK),), (), lost_gpus=(1,)), 2)
+    assert not conclusion.reached
+    assert conclusion.continues
+    assert conclusion.sentence.startswith("No cell is shown to be good on 2 GPUs: 1 stack had its turn. On one GPU")
+    assert "GPU 1 is unhealthy" in conclusion.sentence
 
 
 def test_a_gpu_that_no_run_was_to_use_leaves_the_answer_open(matrix: Matrix) -> None:
     one = contender(matrix, good=True, gpus=(1,))
-    told = conclude_stages(StageEnd("good", one, (one,), (), ()), 1, screened=(0,))
-    assert f"{STACK}-plain is good: " in told.sentence
-    assert "What trains on 2 GPUs stays unknown: a screen is connected to GPU 0" in told.sentence
+    conclusion = conclude_stages(StageEnd("good", one, (one,), (), ()), 1, screened=(0,))
+    assert f"{STACK}-plain is good: " in conclusion.sentence
+    assert "What trains on 2 GPUs stays unknown: a screen is connected to GPU 0" in conclusion.sentence
 
 
 def test_where_all_fail_that_train_for_long_what_lasted_longest_is_said(matrix: Matrix) -> None:
     fails = Totals(started=4, starts=4, failures=2, lives=(Life(1.1, failed=True), Life(1.0, failed=True)), boots=1)
     one = replace(contender(matrix, good=False), totals=fails)
-    told = conclude_stages(StageEnd("out-of-time", one, (one,), (), ()), 2)
-    assert told.sentence.endswith(
+    conclusion = conclude_stages(StageEnd("out-of-time", one, (one,), (), ()), 2)
+    assert conclusion.sentence.endswith(
         f" What trained for long failed; {STACK}-plain on 2 GPUs (ddp) lasted longest, 1.1 h."
     )
     holds = contender(matrix, good=False)

@@ -9,7 +9,7 @@ from harness.cli import main
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedCommand:
     """The end of a command: exit code and printed text, with the field names of subprocess.CompletedProcess."""
 
     returncode: int
@@ -17,7 +17,7 @@ class Done:
     stderr: str
 
 
-def typed(*words: str) -> Done:
+def run_matrix(*words: str) -> CompletedCommand:
     """Run `matrix WORDS` in the checkout; text that bypasses Python's own streams is not captured."""
     out, err = io.StringIO(), io.StringIO()
     with chdir(CHECKOUT), redirect_stdout(out), redirect_stderr(err):
@@ -25,4 +25,6 @@ def typed(*words: str) -> Done:
             main.main(list(words))
         except SystemExit as ended:
             status = ended.code
-    return Done(status if isinstance(status, int) else int(status is not None), out.getvalue(), err.getvalue())
+    return CompletedCommand(
+        status if isinstance(status, int) else int(status is not None), out.getvalue(), err.getvalue()
+    )

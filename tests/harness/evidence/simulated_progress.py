@@ -16,7 +16,7 @@ LOOK_SECONDS = 0.1
 Values = dict[str, Any]
 
 
-class Told:
+class ProgressLines:
     """The progress lines that one rank writes, each with its time."""
 
     def __init__(self, rank: int = 0, clock: float = 1000.0) -> None:
@@ -29,7 +29,7 @@ class Told:
         """Begin a process, whose lines are numbered from 1 again."""
         self._number = 0
 
-    def tell(self, phase: str, done: int = 0, total: int | None = None, after: float = 0.01, **more: Any) -> None:
+    def write(self, phase: str, done: int = 0, total: int | None = None, after: float = 0.01, **more: Any) -> None:
         """Write a line `after` seconds after the one before."""
         self.clock += after
         self._number += 1
@@ -42,12 +42,12 @@ class Told:
         )  # fmt: skip
 
 
-def began(told: Told) -> Told:
+def write_start(progress: ProgressLines) -> ProgressLines:
     """Write the lines of a process before its first step."""
-    told.process()
+    progress.process()
     for phase in ("import", "init", "data", "features", "features"):
-        told.tell(phase)
-    return told
+        progress.write(phase)
+    return progress
 
 
 def loss_of(step: int) -> float:
@@ -55,44 +55,50 @@ def loss_of(step: int) -> float:
     return 0.7 - step / 100
 
 
-def trained(
-    told: Told, epochs: int = 2, per_epoch: int = 16, resumed: int = 0, step_s: float = 0.0625, *, of_epochs: int = 0
-) -> Told:
+def write_training(
+    progress: ProgressLines,
+    epochs: int = 2,
+    per_epoch: int = 16,
+    resumed: int = 0,
+    step_s: float = 0.0625,
+    *,
+    of_epochs: int = 0,
+) -> ProgressLines:
     """Write the lines of one model, one a second, from its first step or the one after `resumed` to its end.
 
     `of_epochs`: the number of epochs that were asked for, if the training ends before.
     """
-    total, shown = (of_epochs or epochs) * per_epoch, told.clock
+    total, shown = (of_epochs or epochs) * per_epoch, progress.clock
     if resumed < total or not resumed:
-        told.tell("step" if resumed else "first-step", resumed, total)
+        progress.write("step" if resumed else "first-step", resumed, total)
     for epoch in range(resumed // per_epoch + 1, epochs + 1):
         if resumed < (epoch - 1) * per_epoch:
-            told.tell("step", (epoch - 1) * per_epoch, total, 0)
+            progress.write("step", (epoch - 1) * per_epoch, total, 0)
         for step in range(max(resumed, (epoch - 1) * per_epoch) + 1, epoch * per_epoch + 1):
-            told.clock += step_s
-            if told.clock - shown >= 1:
-                told.tell("step", step, total, 0, loss=loss_of(step), gradient_norm=0.5 + step / 100)
-                shown = told.clock
+            progress.clock += step_s
+            if progress.clock - shown >= 1:
+                progress.write("step", step, total, 0, loss=loss_of(step), gradient_norm=0.5 + step / 100)
+                shown = progress.clock
             if step == 1:
-                told.tell("step", 1, total, 0)
-        told.tell("validate", 0, 200, 0)
+                progress.write("step", 1, total, 0)
+        progress.write("validate", 0, 200, 0)
         losses = {"epoch": epoch, "train": 0.6, "validation": 0.65}
-        told.tell("checkpoint", epoch * per_epoch, total, 0.2, epoch_losses=losses)
-        told.tell("step", epoch * per_epoch, total, 0.05)
-    told.tell("checkpoint")
-    return told
+        progress.write("checkpoint", epoch * per_epoch, total, 0.2, epoch_losses=losses)
+        progress.write("step", epoch * per_epoch, total, 0.05)
+    progress.write("checkpoint")
+    return progress
 
 
-def ended(told: Told) -> Told:
+def write_end(progress: ProgressLines) -> ProgressLines:
     """Write the line that ends a process."""
-    told.tell("teardown")
-    return told
+    progress.write("teardown")
+    return progress
 
 
-def result_of(values: Values, told: Told, **changes: Any) -> Values:
+def result_of(values: Values, progress: ProgressLines, **changes: Any) -> Values:
     """Return `values`, as of the fixture `result_values`, changed to a result that fits the lines of one model."""
-    began_at = next(line["monotonic"] for line in told.lines if line["phase"] in ("first-step", "step"))
-    seconds = max(line["monotonic"] for line in told.lines if line["phase"] == "checkpoint") - began_at
+    began_at = next(line["monotonic"] for line in progress.lines if line["phase"] in ("first-step", "step"))
+    seconds = max(line["monotonic"] for line in progress.lines if line["phase"] == "checkpoint") - began_at
     epochs, samples = values["epochs_done"], values["samples"]["train"]
     return {
         **deepcopy(values),
@@ -111,7 +117,7 @@ def expected(**changes: Any) -> AskedWork:
     return AskedWork(**{**asked, **changes})
 
 
-def live(
+def accounting_of(
     lines: list[Values],
     asked: AskedWork,
     seen: Callable[[float], SeenAt] | None = None,
@@ -129,7 +135,7 @@ def live(
 
 def breaches(lines: list[Values], result: Values | None, asked: AskedWork | None = None) -> tuple[str, ...]:
     """Return the breaches in these lines and in the result; None: the app left no result."""
-    accounting = live(lines, asked or expected())
+    accounting = accounting_of(lines, asked or expected())
     return accounting.close(None if result is None else Result.model_validate(result))
 
 
