@@ -35,6 +35,8 @@ LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits of a pid, and characters of a line of the kernel log: an imported run may contain longer ones."""
 
 _PYTHON = re.compile(r"python|vpoc|pt_")
+# A control group that has no container's id in its name.
+_IN_NO_CONTAINER = re.compile(r"^(?!.*[0-9a-f]{64})")
 # dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
 _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(\d{1,9})\b")
 
@@ -80,7 +82,7 @@ def _explanation(
         return diagnose(refused, ScanResult(), Facts(), _usable(presets, intent))
     # Only for a failed run: a stopped run was killed by the harness, and one that met a limit is explained by that.
     killed = outcome.name == "failed" and any(_was_killed(exit_) for exit_ in exits.values())
-    of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
+    of_run = _of_run(_pids(folder), _pids_of_others(folder, intent), killed=killed)
     log = _scan_file(folder, RunFolder.LOG, intent)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, intent, of_run)
     stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
@@ -145,18 +147,21 @@ def _pids(folder: RunFolder) -> frozenset[int]:
     return frozenset([*reported, *map(int, seen)])
 
 
-def _pids_of_others(folder: RunFolder) -> frozenset[int]:
+def _pids_of_others(folder: RunFolder, intent: Intent) -> frozenset[int]:
     """Return the pids that the kernel killed in another container than the run's, or in none.
 
-    Containers have separate pid namespaces, so another run may have a process with the same pid.
+    Containers have separate pid namespaces, so another run may have a process with the same pid. A run of processes has
+    no container, and of a short one no pid may be known.
     """
     try:
-        container = str(load_json(_text(folder, RunFolder.INSPECTED))["Id"])
+        own = re.compile(re.escape(str(load_json(_text(folder, RunFolder.INSPECTED))["Id"])))
     except (ValueError, TypeError, KeyError):
-        return frozenset()
+        if intent.executor != "process":
+            return frozenset()
+        own = _IN_NO_CONTAINER
     lines = _text(folder, RunFolder.KERNEL_LOG).splitlines()
     killed = (found for line in lines if (found := _KILLED_IN.search(line[:LONGEST_OF_KERNEL])))
-    return frozenset(int(found[2]) for found in killed if container not in found[1])
+    return frozenset(int(found[2]) for found in killed if not own.search(found[1]))
 
 
 def _memory_limit(folder: RunFolder) -> Iterator[Line]:

@@ -78,7 +78,7 @@ def test_a_missing_file_and_a_folder(tmp_path):
 
 
 def test_a_path_that_cannot_be_looked_at(tmp_path):
-    with pytest.raises(UserError, match="File name too long"):
+    with pytest.raises(UserError, match="the name is too long; give a shorter one"):
         inspect(tmp_path / ("a" * 300))
 
 

@@ -266,6 +266,12 @@ def test_a_kill_in_another_container_is_not_this_runs(explain: Callable[..., Exp
     files = {"failure/container.json": json.dumps({"Id": mine}), "progress-0.jsonl": progress(7)}
     assert explain({**files, "failure/kernel-log.txt": oom_kill(mine)}, Exit(-9)).class_ == "oom-host"
     assert explain({**files, "failure/kernel-log.txt": oom_kill(another)}, Exit(-9)).class_ == "killed"
+    # No pid is known of a short run.
+    alone = {"failure/container.json": "", "progress-0.jsonl": "", "failure/kernel-log.txt": oom_kill(another)}
+    assert explain(alone, Exit(1), executor="process").class_ == "unknown"
+    in_a_slice = oom_kill(another).replace("/docker/" + another, "/user.slice")
+    assert explain({**alone, "failure/kernel-log.txt": in_a_slice}, Exit(-9), executor="process").class_ == "oom-host"
+    files["progress-0.jsonl"] = progress(7)
     # Before Linux 5.0 the kernel does not say in which container it killed a process.
     assert explain({**files, "failure/kernel-log.txt": OOM}, Exit(-9)).class_ == "oom-host"
 

@@ -127,7 +127,7 @@ def test_with_the_folder_of_the_run_before_it_is_noted(
         "harness.environments.executors.process.reached",
         lambda _: monkeypatch.setattr("harness.base.files.storage.reached", remove),
     )
-    record = attack("time.sleep(60)")
+    record = attack("import time; time.sleep(60)")
     assert (record.outcome, record.diagnosis, removed) == ("failed", "work-folder", ["file-written"])
     assert record.detail.startswith("the work folder is gone")
 
