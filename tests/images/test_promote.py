@@ -271,7 +271,8 @@ def test_a_registry_that_is_down_is_one_line_and_nothing_is_half_done(
     words: tuple[str, ...], command: Command, results: Results, engine: Engine
 ) -> None:
     line = told(command(*words, "--registry", "127.0.0.1:1", expected=2))
-    assert line == "matrix: registry 127.0.0.1:1 does not answer: [Errno 111] Connection refused; check its name and the network"
+    refused = "[Errno 111] Connection refused; check its name and the network"
+    assert line == f"matrix: registry 127.0.0.1:1 does not answer: {refused}"
     assert not (results.folder / PROMOTIONS).exists()
     assert find(engine, f"vpoc:{TAG}") is None
 
