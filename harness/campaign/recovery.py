@@ -1,7 +1,6 @@
 """Ends runs whose harness is gone, and writes their records."""
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -191,7 +190,7 @@ def _last_seen(intent: Intent, results: Results) -> float:
     for rank, line in last_lines(work).items():
         with contextlib.suppress(FileNotFoundError, NotAFileError):
             written = work.tree.look(work.PROGRESS.format(rank=rank)).changed
-            told += [min(line.wall, written, time.time())] if math.isfinite(line.wall) else []
+            told.append(min(line.wall, written, time.time()))
     return max(told)
 
 

@@ -1,6 +1,5 @@
 """The time that a run trained after its first step, over which failures are counted. Pure, except for old runs."""
 
-import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -77,7 +76,7 @@ def exposure_of(record: Record, folder: RunFolder) -> Exposure:
         return recorded_exposure(record)
     first_step, seconds = watch.exposure
     most = max(record.finished - record.intent.started, 0.0)
-    return Exposure(first_step, min(max(seconds, 0.0), most) if seconds and math.isfinite(seconds) else 0.0)
+    return Exposure(first_step, min(max(seconds or 0.0, 0.0), most))
 
 
 def _progress(folder: RunFolder) -> Iterator[Progress]:

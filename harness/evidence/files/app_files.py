@@ -59,8 +59,8 @@ class EpochLosses(File):
 class Progress(Versioned):
     """One line of `progress-<rank>.jsonl`, written only by the thread that does the work."""
 
-    wall: float = Field(description="seconds since 1970")
-    monotonic: float = Field(description="seconds, never set back")
+    wall: float = Field(description="seconds since 1970", allow_inf_nan=False)
+    monotonic: float = Field(description="seconds, never set back", allow_inf_nan=False)
     rank: int
     pid: int
     nonce: str | None = Field(None, description="that of the intent; null in files of older apps, as the next two")

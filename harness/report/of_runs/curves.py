@@ -42,9 +42,7 @@ def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCur
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
                 count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))
-                # Drop lines without a finite time, because they have no place in a curve.
-                told = parse_lines(_thinned(islice(whole_lines(file), count), count))
-                kept = [line for line in told if math.isfinite(line.wall)]
+                kept = list(parse_lines(_thinned(islice(whole_lines(file), count), count)))
         except (FileNotFoundError, NotAFileError):
             break
         if kept:

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from harness.base.files.untrusted_tree import ANY_SIZE, UntrustedTree
 from harness.evidence.app_reports.progress import (
     LEAST_LINES_AT_ONCE,
@@ -40,6 +42,13 @@ def test_the_files_of_all_ranks_are_read(tmp_path: Path) -> None:
 def test_garbage_between_lines_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "progress-0.jsonl").write_bytes(text(1).encode() + b"\x00\xff not json\n{}\n" + text(2).encode())
     assert [line.done for line in ProgressReader(WorkFolder(tmp_path)).new()] == [1, 2]
+
+
+@pytest.mark.parametrize("time", ["wall", "monotonic"])
+@pytest.mark.parametrize("wrong", ["-1e999", "NaN", '"inf"'])
+def test_a_line_whose_time_is_no_number_is_passed_over(time: str, wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "progress-0.jsonl").write_text(text(1).replace(f'"{time}": 0', f'"{time}": {wrong}') + text(2))
+    assert [line.done for line in ProgressReader(WorkFolder(tmp_path)).new()] == [2]
 
 
 def test_one_look_reads_so_many_lines_over_all_ranks_and_the_next_ones_the_rest(tmp_path: Path) -> None:
