@@ -1,5 +1,6 @@
 """A read-only view, from files, of what any process of this host is running with a results folder."""
 
+import math
 import os
 import time
 from collections import deque
@@ -262,7 +263,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
                 "phase": line.phase if line else None,
                 "done": line.done if line else None,
                 "total": line.total if line else None,
-                "loss": line.loss if line else None,
+                "loss": line.loss if line and line.loss is not None and math.isfinite(line.loss) else None,
                 "seconds_without_progress": round(current.stall.seconds, 1) if current.stall else None,
             }
         )

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import subprocess
 import time
 from collections.abc import Callable
@@ -99,6 +100,9 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     beside = replace(scene, currents=(Current("a step", time.time()), *scene.currents))
     [run] = describe(look, beside, time.time())["runs"]
     assert (run["run"], run["done"]) == ("now", 30)
+    # JSON has no NaN.
+    odd = replace(scene, currents=(current.advanced(a_line(loss=math.nan, wall=time.time())),))
+    assert json.dumps(describe(look, odd, time.time()), allow_nan=False)
 
 
 def test_a_run_whose_harness_is_gone_does_not_go_on(
