@@ -1,5 +1,6 @@
 """One attempt of a training: its run, its GPUs, and the checkpoints that it resumes from."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -179,7 +180,8 @@ def _restart_when_fragmented() -> Observer:
     watch = FragmentationWatch()
 
     def observe(line: Progress) -> None:
-        if why := watch.saw(line):
+        # By the clock of this process: an app whose clock ran ahead would be restarted at once, without end.
+        if why := watch.saw(line, time.monotonic()):
             raise PlannedRestart(why)
 
     return observe

@@ -29,8 +29,8 @@ class FragmentationWatch:
     def __init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
 
-    def saw(self, line: Progress) -> str | None:
-        """Take a progress line; return why a new process should take over, or None.
+    def saw(self, line: Progress, now: float) -> str | None:
+        """Take a progress line, seen at `now` in seconds; return why a new process should take over, or None.
 
         It should when the median share of unused memory, 1 - allocated / reserved, rose over four windows of ten
         minutes.
@@ -38,10 +38,10 @@ class FragmentationWatch:
         held, used = line.memory.device_reserved_bytes, line.memory.device_allocated_bytes
         if line.phase != "step" or held is None or used is None or held < LEAST_BYTES:
             return None
-        rank = self._ranks.setdefault(line.rank, _Rank(line.monotonic))
-        if rank.shares and line.monotonic - rank.began >= WINDOW_SECONDS:
+        rank = self._ranks.setdefault(line.rank, _Rank(now))
+        if rank.shares and now - rank.began >= WINDOW_SECONDS:
             rank.medians.append(median(rank.shares))
-            rank.began, rank.shares = line.monotonic, []
+            rank.began, rank.shares = now, []
             if why := _keeps_growing(rank.medians):
                 return f"rank {line.rank}: {why}"
         rank.shares.append(1 - used / held)

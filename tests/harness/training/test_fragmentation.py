@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.evidence.files.app_files import Progress
+from harness.training.attempt import _restart_when_fragmented
 from harness.training.fragmentation import FragmentationWatch
 
 GIB = 1 << 30
@@ -22,8 +23,14 @@ def line(minute: float, unused: float, *, held: int | None = 8 * GIB, phase: str
 def first_restart(lines: Sequence[Progress]) -> tuple[float, str] | None:
     """Return the minute at which a restart is first asked for, and the reason; None if it never is."""
     watch = FragmentationWatch()
-    found = ((told.monotonic / 60, why) for told in lines if (why := watch.saw(told)))
+    found = ((told.monotonic / 60, why) for told in lines if (why := watch.saw(told, told.monotonic)))
     return next(found, None)
+
+
+def test_an_app_whose_clock_runs_ahead_is_not_restarted_at_once() -> None:
+    observe = _restart_when_fragmented()
+    for minute in range(60):
+        observe(line(minute, 0.1 + minute / 100))
 
 
 def test_what_rises_for_four_windows_is_reported_with_its_numbers() -> None:
