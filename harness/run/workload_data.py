@@ -5,7 +5,6 @@ import re
 import shlex
 import stat
 import tempfile
-import time
 from datetime import date
 from pathlib import Path
 
@@ -13,19 +12,22 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.storage import file_hash
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
-from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import DATA
 from harness.base.wording import many
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
-from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job, JobLost
+from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.app_files import InputFile
+from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 from harness.matrix.workloads import SHORTEST_LOOKBACK, Workload
+from harness.run.watch.watch import Watch
 
-POLL_SECONDS = 0.05
+# Longest time in which the app makes or checks data, in seconds: some minutes for the largest data.
+LIMIT_SECONDS = 1800
 WORK = "work"
 LARGEST_DATA = 4 << 30
 # Time stamp, four prices, volume and VIX.
@@ -219,21 +221,15 @@ def _app(
     """Run a command of the app, which may write to a folder in `folder`; return how it ended, and its last line.
 
     Raises:
-        UserError: when the command cannot be started.
+        UserError: when the command cannot be started, or takes too long or too much of the disk.
     """
     work = folder / WORK
     work.mkdir()
     container = container_of(environment.image, work, data, 0) if environment.image else None
     variables = {"PATH": os.defpath, "HOME": ".", **environment.variables}
     job = Job(environment.app(*words), variables, folder, folder / "said.txt", container, work=work)
-    try:
-        handle = executor.start(job)
-        try:
-            while (exit_ := handle.poll()) is None:
-                time.sleep(POLL_SECONDS)
-        except BaseException:
-            handle.stop(GRACE_SECONDS)
-            raise
-    except (OSError, JobLost) as error:
-        raise UserError(f"vpoc {words[0]} could not be run: {error}") from None
+    with Watch(RunFolder(folder), executor, work=WorkFolder(work), ranks=1) as watch:
+        exit_ = watch.execute(job, LIMIT_SECONDS)
+    if exit_ is None or watch.stopped_by:
+        raise UserError(f"vpoc {words[0]} could not be run: {watch.stop_detail}")
     return exit_, last_line(job.log, APP_ERROR)

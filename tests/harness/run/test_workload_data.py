@@ -229,6 +229,17 @@ def test_data_are_refused_by_the_app_alone(
     assert isinstance(error.value, workload_data.DataRefusedError) == refused
 
 
+def test_an_app_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path / "data")
+    monkeypatch.setattr(workload_data, "LIMIT_SECONDS", 0.1)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    python.chmod(0o755)
+    environment = Environment(python, {}, {}, "cpu")
+    with pytest.raises(UserError, match="vpoc check could not be run: still running after 0 s"):
+        workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
+
+
 def bars_of(place: Path, days: int, header: str = "ts,open,high,low,close,volume,vix") -> Path:
     # Each week has a Sunday too, because in UTC the trading of a week begins on Sunday.
     dates = [
