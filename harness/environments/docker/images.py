@@ -36,6 +36,8 @@ EPOCHS = f"{PREFIX}.epochs"
 CONTRACT_LABEL = f"{PREFIX}.contract"
 BASE_NAME, BASE_DIGEST = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest"
 SHORT = 12
+# Most bytes of the labels of an image that can be ours: a build gets each label as an argument.
+MOST_LABEL_BYTES = 1 << 16
 TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 # The inputs that decide the behaviour of a stack, each with a label.
 IDENTITY = ("base", "lock", "app", "recipe")
@@ -251,7 +253,7 @@ def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
     """Yield the images that have all these labels, newest first. Anybody can write labels, so they prove nothing.
 
     Images with triggers (ONBUILD) are skipped: none of ours has any, and a build FROM such an image would run them as
-    root.
+    root. So are those with labels that no build could take, or without the hash that names a stack's image.
     """
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with engine_errors("looking for images"):
@@ -260,8 +262,11 @@ def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
             # Skip an image whose answer is too large; that of our images never is.
             with suppress(TooLargeAnswerError):
                 told = engine.client.api.inspect_image(newest["Id"])
-                if not told["Config"].get("OnBuild"):
-                    yield _image(told)
+                image = _image(told)
+                hashed = re.fullmatch("[0-9a-f]{64}", image.labels.get(INPUTS, ""))
+                size = sum(len(name) + len(value) for name, value in image.labels.items())
+                if hashed and size <= MOST_LABEL_BYTES and not told["Config"].get("OnBuild"):
+                    yield image
 
 
 def check_is_of(image: Image, cell: Cell, reference: str) -> None:
@@ -282,7 +287,7 @@ def check_is_of(image: Image, cell: Cell, reference: str) -> None:
 def _image(told: Mapping[str, Any]) -> Image:
     return Image(
         id=told["Id"],
-        labels=told["Config"].get("Labels") or {},
+        labels=(told.get("Config") or {}).get("Labels") or {},
         layers=tuple(told["RootFS"].get("Layers") or ()),
         size=int(told["Size"]),
         tags=tuple(told.get("RepoTags") or ()),

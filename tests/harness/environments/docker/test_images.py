@@ -1,5 +1,7 @@
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,10 @@ from harness.environments.docker.images import (
     LAYERS,
     REVISION,
     Image,
+    all_by_labels,
     cell_labels,
     cell_tag,
+    find,
     informative_labels,
     inputs_of,
 )
@@ -30,6 +34,21 @@ def test_an_image_follows_the_contract_that_its_label_names_or_the_old_one(label
 
 def test_an_image_that_is_built_here_follows_the_present_contract(matrix: Matrix) -> None:
     assert Image("sha256:1", informative_labels(matrix.stacks["cpu"]), (), 1).contract == CONTRACT
+
+
+def test_an_image_that_cannot_be_ours_is_not_found_by_its_labels() -> None:
+    ours = {"vpoc.matrix.kind": "stack", "vpoc.matrix.inputs": "0" * 64}
+    found: list[dict[str, str]] = [{}, {"vpoc.matrix.inputs": "a/b"}, {**ours, "of": "x" * (1 << 17)}, ours]
+    told = [
+        {"Id": f"{number}", "Config": {"Labels": labels}, "RootFS": {}, "Size": 1, "Created": 1}
+        for number, labels in enumerate(found)
+    ]
+    api = SimpleNamespace(images=lambda **_: told, inspect_image=lambda one: told[int(one)])
+    engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
+    assert [image.labels for image in all_by_labels(engine, {})] == [ours]
+    # An image need not have a configuration.
+    told[0]["Config"] = None
+    assert find(engine, "0") == Image("0", {}, (), 1)
 
 
 def test_the_targets_of_device_code_stand_in_tag_and_labels(matrix: Matrix) -> None:
