@@ -36,9 +36,10 @@ def mount_in(folder: Path, mounts: Path = MOUNTS) -> str:
 def _mounts(mounts: Path) -> Iterator[tuple[str, str]]:
     """Yield each mount point, and the kind of its file system."""
     with suppress(OSError):
-        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        # The kernel escapes blanks and line feeds in names, but no other character at which Python splits.
+        for line in filter(None, mounts.read_text(encoding="utf-8", errors="replace").split("\n")):
             own, _, source = line.partition(" - ")
-            yield own.split()[4].replace("\\040", " "), source.split()[0]
+            yield own.split(" ")[4].replace("\\040", " "), source.split()[0]
 
 
 def _holds(point: str, place: str) -> bool:
