@@ -51,7 +51,7 @@ def _numbers(result: Result) -> Iterator[float]:
         yield from (
             n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation, epoch.inner) if n is not None
         )
-        yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
+        yield from (told.throughput.samples_per_second, told.throughput.train_seconds, *(told.time or {}).values())
 
 
 def _device_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:

@@ -85,6 +85,7 @@ LIES = {
     "another strategy than the options say": (lie("strategy", "ddp"), "wrong-workload"),
     "a type with a wider tolerance": (lie("dtype", "bfloat16"), "wrong-workload"),
     "a speed that is no number": (lie("throughput.samples_per_second", math.nan), "not-finite"),
+    "a time that is no number": (lie("time", {"device": 1.0, "validate": math.nan}), "not-finite"),
 }
 
 
