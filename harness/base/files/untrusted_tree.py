@@ -28,6 +28,8 @@ ANY_SIZE = 1 << 63
 MOST_NAMES = 10_000
 # Most nested folders: a run that makes more is ended.
 MOST_LEVELS = 128
+# Longest name of a file below a folder, in characters: a hundred thousand longer ones would fill the memory.
+LONGEST_NAME = 4096
 # A folder or file is first opened by its name only, which has no effect on it.
 NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -212,7 +214,7 @@ class UntrustedTree:
 
         Raises:
             NotAFileError: also when one has more than MOST_NAMES entries, or they are nested more than MOST_LEVELS
-                deep.
+                deep, or a name is longer than LONGEST_NAME.
         """
         with self._folder(*PurePath(folder).parts) as parent, _errors():
             yield from _files_below(parent, "", MOST_LEVELS)
@@ -312,7 +314,7 @@ def _names(parent: int) -> Iterator[str]:
 
 
 def _files_below(folder: int, above: str, levels: int) -> Iterator[Entry]:
-    if not levels:
+    if not levels or len(above) > LONGEST_NAME:
         raise NotAFileError("has folders that are too deep")
     for name in list(_names(folder)):
         try:

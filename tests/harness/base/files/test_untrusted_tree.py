@@ -262,6 +262,16 @@ def test_of_too_many_names_none_is_looked_at(work: Path) -> None:
     assert not work.exists()
 
 
+def test_names_that_would_fill_the_memory_are_not_listed(work: Path) -> None:
+    with chdir(work):
+        for _ in range(17):
+            os.mkdir("d" * 255)  # noqa: PTH102
+            os.chdir("d" * 255)
+        Path("file").write_bytes(b"x")
+    with pytest.raises(NotAFileError, match="too deep"):
+        list(UntrustedTree(work).files())
+
+
 def test_entries_are_reported_without_being_opened(work: Path) -> None:
     for name, (trick, _) in TRICKS.items():
         trick(work / "output" / name)
