@@ -19,7 +19,7 @@ from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_reports.orphans import account_for
 from harness.evidence.app_reports.progress import last_lines
-from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.files.run_files import Intent, OutcomeName, Record
 from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.index import Index
@@ -238,25 +238,26 @@ def _record(
       precedence.
     - `left`: a description of the processes that cannot be killed; empty if there are none.
     """
-    ended = not left
-    down = intent.host.boot_id != boot_id
     steps, why_none = accounted
-    gone = "its harness was gone before there was a record"
-    if down:
-        said = f"{gone}: the host went down, or was booted again, before it had ended"
-    elif not ended:
-        said = f"{gone}, and {left}"
+    outcome: OutcomeName = "host-fault"
+    diagnosis: str | None
+    why = "its harness was gone before there was a record"
+    if intent.host.boot_id != boot_id:
+        diagnosis = "host-down"
+        why += ": the host went down, or was booted again, before it had ended"
+    elif left:
+        diagnosis = "unkillable"
+        why += f", and {left}"
     else:
-        said = f"{gone}: {ENDINGS[ending]}" if ending else gone
+        outcome, diagnosis = ("failed", "time-limit") if ending == "time-limit" else ("interrupted", None)
+        why += f": {ENDINGS[ending]}" if ending else ""
     if why_none:
-        said += f"; its progress cannot be used: {why_none}"
-    at_limit = ending == "time-limit" and ended and not down
-    interrupted = ended and not down and not at_limit
+        why += f"; its progress cannot be used: {why_none}"
     return Record.bare(
         intent,
-        "interrupted" if interrupted else "failed" if at_limit else "host-fault",
-        "host-down" if down else "unkillable" if not ended else "time-limit" if at_limit else None,
-        said,
+        outcome,
+        diagnosis,
+        why,
         finished=finished,
         steps_accounted=steps,
         interrupted_by="scheduler" if ending else "harness-killed",
