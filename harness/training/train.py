@@ -76,19 +76,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             settings = settings_after(asked, state.begins)
             begin = _next(attempts, settings, job, bench)
             if begin is None:
-                last = records[-1]
-                if why := last.not_verified or (None if job.program else last.intent.not_verified):
-                    display.problem(f"the model was not verified independently: {why}")
-                elif since := verified_since(attempts):
-                    display.problem(
-                        f"the model was verified from step {since} on: other attempts made the steps before, which "
-                        "cannot be repeated for comparison; that they were made is known from progress alone"
-                    )
-                model, replaced = _finish(job, state, file, bench, display)
-                result = records[-1].result
-                folder = bench.results.folder_of(state.run_ids[-1])
-                losses = losses_in_words(result, folder, job.output, job.name) if result else ()
-                return TrainingResult(as_dicts, model, losses=losses, replaced=replaced)
+                _report_unverified(job, attempts, records[-1], display)
+                return _finish(job, state, file, records[-1], as_dicts, bench, display)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
@@ -171,27 +160,44 @@ def _so_far(
     return records, attempts, as_dicts
 
 
+def _report_unverified(job: TrainingJob, attempts: Sequence[Attempt], last: Record, display: Display) -> None:
+    """Report which part of the model was not verified, if any. `last`: the record of the attempt that trained it."""
+    if why := last.not_verified or (None if job.program else last.intent.not_verified):
+        display.problem(f"the model was not verified independently: {why}")
+    elif since := verified_since(attempts):
+        display.problem(
+            f"the model was verified from step {since} on: other attempts made the steps before, which cannot be "
+            "repeated for comparison; that they were made is known from progress alone"
+        )
+
+
 def _finish(
-    job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display
-) -> tuple[Path, tuple[Path, ...]]:
+    job: TrainingJob,
+    state: TrainingState,
+    file: StateFile,
+    last: Record,
+    as_dicts: list[dict[str, Any]],
+    bench: Bench,
+    display: Display,
+) -> TrainingResult:
     """Put the model where the user wants it, and remove the files that only further attempts would need.
 
-    Return the model's path, and where the replaced models are kept.
+    `last`: the record of the attempt that trained it.
     """
-    last = state.run_ids[-1]
-    replaced: tuple[Path, ...] = ()
-    record, folder = bench.results.record(last), bench.results.folder_of(last)
-    if record and job.program:
-        replaced = publish_program(folder, record, job.output, display.short_step)
-    elif record:
-        replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
+    folder = bench.results.folder_of(last.intent.run_id)
+    if job.program:
+        replaced = publish_program(folder, last, job.output, display.short_step)
+    else:
+        replaced = publish(folder, last, job.output, job.name, keep_checkpoints=job.resume)
     # Remove the state first: after an interrupted removal an older checkpoint must not be published instead.
     file.remove()
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
         if job.program:
             remove_program(bench.results.folder_of(run_id))
-    return job.output if job.program else job.output / f"{job.name}.pt", replaced
+    losses = losses_in_words(last.result, folder, job.output, job.name) if last.result else ()
+    model = job.output if job.program else job.output / f"{job.name}.pt"
+    return TrainingResult(as_dicts, model, losses=losses, replaced=replaced)
 
 
 def _recheck_unhealthy(job: TrainingJob, state: TrainingState, bench: Bench, display: Display) -> None:
