@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from harness.base.errors import UnknownNameError, UserError
 from harness.cli.completion import complete_runs
 from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
-from harness.diagnosis.explain import as_told, explain_record
+from harness.diagnosis.explain import explain_record
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Record
@@ -133,7 +133,7 @@ def _explained(
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
     told |= {"diagnosis": record.diagnosis, "detail": record.detail}
-    quoted = as_told(folder, record)
+    quoted = folder.for_display(record)
     if record.outcome == "completed":
         lines = [run, f"outcome   {quoted.ended}: {quoted.detail}", "There is nothing to explain."]
         return None, told | {"explanation": None}, lines

@@ -53,16 +53,11 @@ def explain_run(
 
 def explain_record(folder: RunFolder, record: Record, presets: "Collection[Preset]" = ()) -> Explanation:
     """Explain a recorded run by the current signatures; if none matches, return the explanation in its record."""
-    told = as_told(folder, record)
+    told = folder.for_display(record)
     # A record of another version may have a diagnosis that this one does not know.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", told.diagnosis), told.detail)
     found = explain_run(folder, record.intent, outcome, dict(_exits(record)), presets)
     return found if found.rule else explanation_in_record(record, mine=folder.is_mine) or found
-
-
-def as_told(folder: RunFolder, record: Record) -> Record:
-    """Return the record of a run; what another user or host wrote is quoted."""
-    return record if folder.is_mine else record.quoted()
 
 
 def _explanation(

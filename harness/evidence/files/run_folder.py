@@ -195,11 +195,15 @@ class RunFolder:
 
     @property
     def is_mine(self) -> bool:
-        """Return whether this user, or root, made the run. What others wrote is quoted; its commands are not told."""
+        """Return whether this user, or root, made the run on this host."""
         try:
             return self.record.lstat().st_uid in (os.geteuid(), ROOT) and not self.imported.exists()
         except OSError:
             return False
+
+    def for_display(self, record: Record) -> Record:
+        """Return the run's record as it may be shown; what another user or host wrote is quoted, without commands."""
+        return record if self.is_mine else record.quoted()
 
     def write(self, name: str, content: object) -> None:
         """Write a file that has one of the names above, durably: a text as it is, anything else as JSON.

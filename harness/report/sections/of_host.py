@@ -61,10 +61,10 @@ def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
             return None
         if record is None:
             return None
-        mine = results.folder_of(run_id).is_mine
-        why = explanation_in_record(record, mine=mine)
+        folder = results.folder_of(run_id)
+        why = explanation_in_record(record, mine=folder.is_mine)
         typed = why and why.model_copy(update={"remedy": invocation.in_text(why.remedy)})
-        return (record if mine else record.quoted()).model_copy(update={"explanation": typed})
+        return folder.for_display(record).model_copy(update={"explanation": typed})
 
     return read
 
