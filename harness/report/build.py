@@ -35,7 +35,7 @@ from harness.report.sections.criteria import ReadRecord, states_in_words, which_
 from harness.report.sections.failures import Failure, failures, what_fails
 from harness.report.sections.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.sections.notes import what_the_notes_changed
-from harness.report.sections.of_host import of_host, record_reader
+from harness.report.sections.of_host import explanations_of, of_host, record_reader
 
 # How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
 NEWEST, NEWEST_FAILED = 3, 2
@@ -85,7 +85,7 @@ def build_report(
     newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
     hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
     found = failures(verdicts, rows, counts)
-    explanations = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
+    explanations = explanations_of(found, read)
     ids = group_ids(rows)
     told = families_apart(rows, read)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts}, told)

@@ -69,6 +69,11 @@ def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
     return read
 
 
+def explanations_of(found: Iterable[Failure], read: ReadRecord) -> dict[str, Explanation | None]:
+    """Return the explanation of the newest run of each failure, by run id."""
+    return {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
+
+
 def of_host(
     rows: Sequence[Row],
     verdicts: Sequence[Verdict],
@@ -91,7 +96,7 @@ def of_host(
     driver = next(drivers, None)
     here = sorted(usable_on(verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack)))
     found = failures(here, rows, counts)
-    explained = {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
+    explained = explanations_of(found, read)
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, named)
     towards = best or most_useful_before(trained_in)
