@@ -1,7 +1,6 @@
 """The parts that all commands share: global options, printing, questions."""
 
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -15,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from harness.base import interrupts
-from harness.base.command_words import PROGRAM, YES, with_option
+from harness.base.command_words import PROGRAM, QUOTED, YES, with_option, with_typed_commands
 from harness.base.errors import NoSuchFileError, UnknownNameError, UserError
 from harness.screen.terminal import SafeConsole, echo
 
@@ -144,20 +143,17 @@ def _program() -> str:
     return program.name if same else str(program)
 
 
-def as_typed(text: str, written: str = "(?<=`)matrix") -> str:
+def as_typed(text: str, written: str = QUOTED) -> str:
     """Return a text in whose commands `matrix` is replaced by what the user typed, with the global options.
 
-    Those that have global options keep them.
-
-    `written`: a regular expression that finds `matrix` in the text; by default, directly after a backquote.
+    `written`: as in `with_typed_commands`.
     """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
     # Without global options, as at every start, nothing more needs to be imported.
     program = shlex.quote(_program())
     typed = settings.invocation.command() if settings and settings.given else program
-    # A command that has global options already, as a stored one may, needs no others.
-    return re.sub(rf"{written}(?=\s+(-)?)", lambda found: program if found[1] else typed, text)
+    return with_typed_commands(text, program, typed, written)
 
 
 def executor_option(text: str) -> Callable[[Any], Any]:

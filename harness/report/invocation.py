@@ -1,12 +1,11 @@
 """Commands as the user types them on this host, and the options that give another run the work of a run. Pure."""
 
-import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.base.command_words import PROGRAM, with_option
+from harness.base.command_words import PROGRAM, with_option, with_typed_commands
 from harness.evidence.files.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
@@ -35,11 +34,8 @@ class Invocation:
         return replace(self, options=with_option(self.options, "--results", str(folder)))
 
     def in_text(self, text: str) -> str:
-        """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed.
-
-        A command with global options is left as it is: sentences have explanations in them, whose commands have them.
-        """
-        return re.sub("`matrix (?!-)", lambda _: f"`{self.command()} ", text)
+        """Return a text with `matrix`, where it begins a command in backquotes, replaced by how it is typed."""
+        return with_typed_commands(text, shlex.quote(self.program), self.command())
 
 
 AS_MADE = Invocation()
