@@ -15,8 +15,8 @@ from vpoc.data.rules import first_problem
 from vpoc.files import hash_in_thread, is_own
 
 BARS_KEY = "vpoc-bars"
-FACT_KINDS = {"sha256": str, "symbols": list, "bar_seconds": int, "rows_in_file": int, "smaller_kept": list}
-BARS_FACTS = tuple(FACT_KINDS)
+BARS_FACTS = {"sha256": str, "symbols": list, "bar_seconds": int, "rows_in_file": int, "smaller_kept": list}
+"""The facts of Bars besides the columns, and their types in JSON."""
 
 
 def write_bars(cache: Path, bars: Bars) -> None:
@@ -63,7 +63,7 @@ def _read(cache: Path, path: Path) -> Bars | None:
     if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
         return None
     # A correct hash proves nothing: anyone who makes a file can also compute its hash.
-    if {name: type(fact) for name, fact in facts.items()} != FACT_KINDS or frame.columns != list(COLUMNS):
+    if {name: type(fact) for name, fact in facts.items()} != BARS_FACTS or frame.columns != list(COLUMNS):
         return None
     if not frame.height or any(column.null_count() or column.dtype.is_nested() for column in frame):
         return None

@@ -15,7 +15,7 @@ import polars as pl
 from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
-from vpoc.data.cache import BARS_FACTS, FACT_KINDS, facts_of_bars
+from vpoc.data.cache import BARS_FACTS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
 from vpoc.files import hash_in_thread, is_own
@@ -67,7 +67,7 @@ def cached_session_facts(
     if {name: facts.pop(name, None) for name in wanted} != wanted:
         return None
     # A correct hash proves nothing: anyone who makes a file can also compute its hash.
-    if {name: type(fact) for name, fact in facts.items()} != {**FACT_KINDS, "in_progress": bool}:
+    if {name: type(fact) for name, fact in facts.items()} != {**BARS_FACTS, "in_progress": bool}:
         return None
     names = {name for name in wanted["fields"] if name.rpartition(".")[2] != "in_progress"}
     if facts["sha256"] != digest.result() or set(frame.columns) != names or not frame.height:
