@@ -30,8 +30,8 @@ from vpoc.training.result import constant_rate_loss, sample_counts
 from vpoc.training.run import ALONE
 from vpoc.training.train_options import TrainOptions
 
-# Bytes of a file besides its weights: some kilobytes, and some hundred bytes for each tensor.
-MORE_BYTES = 1 << 20
+# Room for what a file has besides its weights: some kilobytes, and some hundred bytes for each tensor.
+OVERHEAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,10 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
 
 
 def _require_size(path: Path, fit: Fit) -> None:
-    """UserError where a file is much larger than the weights of its model, because it takes time to find out why."""
+    """Raise UserError if a file is much larger than its model's weights: reading it would only take time."""
     with torch.device("meta"):
         weights = network(fit.kind, len(NAMES), fit.options.hidden_layers).state_dict().values()
-    if path.is_file() and path.stat().st_size > 2 * sum(weight.nbytes for weight in weights) + MORE_BYTES:
+    if path.is_file() and path.stat().st_size > 2 * sum(weight.nbytes for weight in weights) + OVERHEAD_BYTES:
         raise UserError(f"{path}: is much larger than the weights of such a model")
 
 

@@ -18,7 +18,7 @@ from vpoc.features.targets import TARGETS
 from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
 from vpoc.training.inputs.scaling import Scaling
-from vpoc.training.model_file.saved_file import load_saved
+from vpoc.training.model_file.saved_file import load_saved, values_in
 
 MODEL_SCHEMA = 3
 """Since schema 3 a model file contains the scaling that was fitted with the model."""
@@ -141,12 +141,11 @@ def load_state(path: Path, model: Network) -> str:
 
 
 def load_plain(content: bytes) -> Any:
-    """Return the tensors and plain values in a file of torch.save; ValueError if a list is in it many times over."""
+    """Return the tensors and plain values in a file of torch.save; ValueError if it has more values than bytes."""
     document = load_saved(io.BytesIO(content), only_tensors=True)
     left, most = [document], len(content)
     while left:
-        value = left.pop()
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        inner = values_in(left.pop())
         most -= len(inner)
         if most < 0:
             raise ValueError("more values than bytes")

@@ -4,6 +4,7 @@ import os
 import pickletools
 import sys
 import zipfile
+from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -18,9 +19,9 @@ LEGACY_PICKLES = 5
 def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
     """Return the tensors and plain values in a file of torch.save.
 
-    ValueError where a small file could fill the memory or take hours: torch compresses no part, and lets none overlap;
-    a tuple that is in others many times over is hashed as often where it is a key. With `only_tensors` also where it
-    names other types, some of which take any memory that they are told to.
+    ValueError where a small file could fill the memory or take hours to load: its parts are compressed or overlap, as
+    torch never writes them, or tuples are nested so that hashing one as a key takes hours. With `only_tensors` also
+    where it names a type that no tensor needs, because some allocate as much memory as the file says.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -42,7 +43,7 @@ def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
 
 
 def _check_pickle(pickle: IO[bytes], most: int, *, only_tensors: bool) -> None:
-    """ValueError if what a pickle repeats has more than `most` values, each counted as often as it is repeated."""
+    """Raise ValueError if the values that a pickle repeats, each counted as often as it is, are more than `most`."""
     sizes, marks, kept = list[int](), list[int](), dict[Any, int]()
     for opcode, argument, _ in pickletools.genops(pickle):
         if only_tensors and opcode.name == "GLOBAL" and not _is_of_tensors(str(argument)):
@@ -65,8 +66,16 @@ def _check_pickle(pickle: IO[bytes], most: int, *, only_tensors: bool) -> None:
 
 
 def _is_of_tensors(name: str) -> bool:
+    """Return whether a pickle of tensors and plain values names this type or function."""
     known = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
     return name in known or (name.startswith("torch ") and name.endswith("Storage"))
+
+
+def values_in(value: Any) -> Collection[Any]:
+    """Return the values that a dict, list or tuple holds; nothing for another value."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _main(path: Path) -> str | None:
@@ -83,7 +92,7 @@ def _main(path: Path) -> str | None:
         # A list may be in another one twice, and in itself.
         if id(value) not in seen:
             seen.add(id(value))
-            left += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+            left += values_in(value)
     return "it holds no tensor"
 
 
