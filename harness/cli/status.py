@@ -98,24 +98,7 @@ def status(
         rows = [row for row in rows if row.cell == cell]
         if not rows:
             known(cell, settings.matrix.cells, "cell")
-        if as_json:
-            tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
-            runs = [
-                {
-                    **row._asdict(),
-                    "counts_as": counts[row.run_id].counts_as,
-                    "why_counted_so": counts[row.run_id].why,
-                    "tag": tag_of.get(row.run_id),
-                    "simulated": is_simulated_scope(row.scope),
-                }
-                for row in rows
-            ]
-            print_json({"runs": runs})
-        else:
-            others = tables.run_columns_to_leave_out(rows)
-            table = tables.runs_table(rows, counts, families_apart(rows, partial(_record, results)))
-            print_table(out, table, others, "detail", wide=wide)
-            print_sentences(out, _resting(tags, rows))
+        _show_runs(rows, counts, tags, results, wide=wide, as_json=as_json)
         return
     of_nodes = by_node(rows, counts) if any(row.node for row in rows) else []
     if nodes:
@@ -161,6 +144,28 @@ def status(
 def _begun(settings: Settings) -> Iterator[str]:
     watch = settings.invocation.command("watch")
     return (one.in_words(watch) for one in under_way(settings.results) if one.doing)
+
+
+def _show_runs(
+    rows: Sequence[Row], counts: Counts, tags: Sequence[KnownGood], results: Results, *, wide: bool, as_json: bool
+) -> None:
+    if as_json:
+        tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
+        runs = [
+            {
+                **row._asdict(),
+                "counts_as": counts[row.run_id].counts_as,
+                "why_counted_so": counts[row.run_id].why,
+                "tag": tag_of.get(row.run_id),
+                "simulated": is_simulated_scope(row.scope),
+            }
+            for row in rows
+        ]
+        print_json({"runs": runs})
+    else:
+        table = tables.runs_table(rows, counts, families_apart(rows, partial(_record, results)))
+        print_table(out, table, tables.run_columns_to_leave_out(rows), "detail", wide=wide)
+        print_sentences(out, _resting(tags, rows))
 
 
 def _show_nodes(nodes: Sequence[NodeRuns], *, as_json: bool) -> None:
