@@ -161,23 +161,7 @@ def train_command(
     )
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
-        warn(list(filter(None, [prepared.kept])))
-        driver = outside_window(host.driver, [prepared.job.cell.stack])
-        length = prepared.length and f"Length: {prepared.length}"
-        disk = f"Disk: {disk_in_words(prepared.plan)}" if prepared.plan.download_gb else None
-        for line in filter(None, [prepared.summary, driver, disk, length]):
-            print_folded(err, as_typed(line))
-        if (there := output / f"{name}.pt").is_file() and not (workload.program or resume or prepared.state.begins):
-            kept = f"kept as {place_to_keep(there).name} once another model replaces it"
-            more = "only the latest checkpoints are kept; --resume with more --epochs continues it instead"
-            print_folded(err, with_make(f"{there} exists: it is trained again, and {kept}; {more}"))
-        if workload.program:
-            then = RESUMES if workload.program.resumes else STARTS_OVER
-            walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
-            print_folded(err, f"{NOT_CHECKED}; {then}; {workload.program.hangs_when}{walls}")
-        if expect_hours is not None or prepared.state.evidence:
-            expected = prepared.expectation(expect_hours or USUAL_HOURS)
-            print_folded(err, as_typed(f"Expect: {expected}"))
+        _print_beginning(prepared, request, expect_hours)
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
         if not in_background:
@@ -196,18 +180,48 @@ def train_command(
         # From here on, the process in the background holds the training.
         start_in_background(settings, as_json=as_json)
         return
+    _print_end(settings, prepared, ended, request, as_json=as_json)
+    _write_report(settings, host.machine, ended, own=workload.program is not None)
+    sys.exit(0 if ended.model else 1)
+
+
+def _print_beginning(prepared: PreparedTraining, request: TrainingRequest, expect_hours: float | None) -> None:
+    """Print what is about to be trained, where, and what it takes."""
+    warn(list(filter(None, [prepared.kept])))
+    driver = outside_window(prepared.bench.host.driver, [prepared.job.cell.stack])
+    length = prepared.length and f"Length: {prepared.length}"
+    disk = f"Disk: {disk_in_words(prepared.plan)}" if prepared.plan.download_gb else None
+    for line in filter(None, [prepared.summary, driver, disk, length]):
+        print_folded(err, as_typed(line))
+    program, there = request.workload.program, request.output / f"{request.name}.pt"
+    if there.is_file() and not (program or request.resume or prepared.state.begins):
+        kept = f"kept as {place_to_keep(there).name} once another model replaces it"
+        more = "only the latest checkpoints are kept; --resume with more --epochs continues it instead"
+        print_folded(err, with_make(f"{there} exists: it is trained again, and {kept}; {more}"))
+    if program:
+        then = RESUMES if program.resumes else STARTS_OVER
+        walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
+        print_folded(err, f"{NOT_CHECKED}; {then}; {program.hangs_when}{walls}")
+    if expect_hours is not None or prepared.state.evidence:
+        expected = prepared.expectation(expect_hours or USUAL_HOURS)
+        print_folded(err, as_typed(f"Expect: {expected}"))
+
+
+def _print_end(
+    settings: Settings, prepared: PreparedTraining, ended: TrainingResult, request: TrainingRequest, *, as_json: bool
+) -> None:
+    """Print whether there is a model, how good it is, and the next command."""
     if as_json:
         model = str(ended.model) if ended.model else None
         replaced = [str(file) for file in ended.replaced]
         print_json({"model": model, "losses": ended.losses, "replaced": replaced, "attempts": ended.attempts})
-    else:
-        for losses in ended.losses:
-            print_folded(err, losses)
-        echo(with_make(_sentence(ended, output, own=workload.program is not None)))
-        if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
-            _print_following(settings, cell_of_cpu, workload, ended, data, output)
-    _write_report(settings, host.machine, ended, own=workload.program is not None)
-    sys.exit(0 if ended.model else 1)
+        return
+    for losses in ended.losses:
+        print_folded(err, losses)
+    workload, data, output = request.workload, request.data, request.output
+    echo(with_make(_sentence(ended, output, own=workload.program is not None)))
+    if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
+        _print_following(settings, cell_of_cpu, workload, ended, data, output)
 
 
 def _write_report(settings: Settings, machine: str, ended: TrainingResult, *, own: bool) -> None:
