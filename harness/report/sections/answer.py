@@ -114,17 +114,7 @@ def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
     tag = tags.get((best.cell, best.environment_hash, best.scope))
     named = f"{cell} (image `{tag}`)" if tag else cell
     if best.tier in NOT_TO_BE_USED:
-        tried = [one for one in here if one.scope == best.scope and one.runs and not one.stale]
-        # Where nothing passed, no cell is better than another.
-        if not any(one.passes for one in tried):
-            cells = {one.cell for one in tried}
-            of, runs = cell if len(cells) == 1 else f"{len(cells)} cells", sum(one.runs for one in tried)
-            failed = f"{f'all {runs:,} runs' if runs > 1 else 'the only run'} of {of} failed"
-        else:
-            tried, failed = [best], f"the best, {cell}, is {best.tier}, {_failed(best)}"
-        diagnoses = sum((Counter(one.diagnoses) for one in tried), Counter[str]())
-        why = f", most often for `{diagnoses.most_common(1)[0][0]}`" if diagnoses else ""
-        return f"No cell trains to the end on {place}: {failed}{why}"
+        return f"No cell trains to the end on {place}: {_why_none(best, here)}"
     shown = f"{in_words(best.totals)}, workload `{work_in_words(best)}`"
     if best.uncommitted:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
@@ -132,6 +122,20 @@ def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
         few = f"Too few runs yet to name a cell that trains to the end on {place}"
         return f"{few}: the most promising so far is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"
+
+
+def _why_none(best: Verdict, here: Sequence[Verdict]) -> str:
+    """Return what failed on the devices of `best`, and why most often."""
+    tried = [one for one in here if one.scope == best.scope and one.runs and not one.stale]
+    if any(one.passes for one in tried):
+        tried, failed = [best], f"the best, `{best.cell}`, is {best.tier}, {_failed(best)}"
+    else:
+        # Where nothing passed, no cell is better than another.
+        runs, cells = sum(one.runs for one in tried), {one.cell for one in tried}
+        which = f"all {runs:,} runs" if runs > 1 else "the only run"
+        failed = f"{which} of {f'`{best.cell}`' if len(cells) == 1 else f'{len(cells)} cells'} failed"
+    diagnoses = sum((Counter(one.diagnoses) for one in tried), Counter[str]())
+    return f"{failed}, most often for `{diagnoses.most_common(1)[0][0]}`" if diagnoses else failed
 
 
 def _of_those_that_name_none(others: Sequence[Verdict], concluded: str | None) -> str:
