@@ -84,10 +84,6 @@ def export_records(
         for row in show(sorted(known, key=_id)):
             try:
                 files = _files(results, row, scrubber)
-                much = f"{MOST_OF_RUN:,} files" * (len(files) > MOST_OF_RUN)
-                much = much or f"{LARGEST_RUN:,} bytes" * (sum(map(len, files.values())) > LARGEST_RUN)
-                if much:
-                    raise UserError(f"{results.run_folder(row.run_id)}: has more than {much} to export")
             except (UserError, OSError) as error:
                 left_out.append(str(error))
                 continue
@@ -110,10 +106,21 @@ def _id(row: Row) -> str:
 
 
 def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
+    """Return the files of a run for export.
+
+    Raises:
+        UserError: when no import would take them.
+    """
     folder = results.folder_of(row.run_id)
-    if row.imported:
-        return imported_files(folder)
-    record = results.record(row.run_id)
+    files = imported_files(folder) if row.imported else _own_files(results.record(row.run_id), folder, scrubber)
+    if len(files) > MOST_OF_RUN:
+        raise UserError(f"{folder.path}: has more than {MOST_OF_RUN:,} files to export")
+    if sum(map(len, files.values())) > LARGEST_RUN:
+        raise UserError(f"{folder.path}: has more than {LARGEST_RUN:,} bytes to export")
+    return files
+
+
+def _own_files(record: Record | None, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
     if record is None:
         raise UserError(f"{folder.path}: its record was removed")
     files = shared_files(record, folder, scrubber)
