@@ -31,33 +31,24 @@ def print_table(
     if not all_of_it and table.row_count:
         columns = {name: cells for name, cells in columns.items() if any(line for cell in cells[1:] for line in cell)}
     widths = {header: max(line.cell_len for cell in cells for line in cell) for header, cells in columns.items()}
-    kept, room, above = set(columns), console.width, list[list[list[Text]]]()
+    above, beside, room = list[str](), set(columns), console.width
     if not all_of_it:
-        kept = kept.difference(leave_out)
-        while len(kept) > 1 and _total(kept, {**widths, **_narrowest(widths, text)}) > room:
-            first = next(header for header in columns if header in kept)
-            kept.discard(first)
-            room = console.width - GAP
-            above.append(columns.pop(first))
-        for header in reversed(leave_out):
-            more = {header, *kept} & columns.keys()
-            if _total(more, {**widths, **_narrowest(widths, text)}) <= room:
-                kept = more
-        if text in kept and (over := _total(kept, widths) - room) > 0:
+        above, beside = _that_fit({**widths, **_narrowest(widths, text)}, leave_out, room)
+        room -= GAP if above else 0
+        if text in beside and (over := _total(beside, widths) - room) > 0:
             widths[text] = max(widths[text] - over, _narrowest(widths, text)[text])
             columns[text] = [_folded(console, cell, widths[text]) for cell in columns[text]]
-    shown = [header for header in columns if header in kept]
-    rows = zip(*(columns[header] for header in shown), strict=True)
-    lines = [_lines(row, [widths[header] for header in shown]) for row in rows]
+    shown = [header for header in columns if header in beside]
+    cells_of_rows = zip(*(columns[header] for header in shown), strict=True)
+    rows = [list(_lines(cells, [widths[header] for header in shown])) for cells in cells_of_rows]
     if above:
         firsts = (
-            _lines(row, [max(line.cell_len for line in cell) for cell in row]) for row in zip(*above, strict=True)
+            _lines(cells, [max(line.cell_len for line in cell) for cell in cells])
+            for cells in zip(*(columns[header] for header in above), strict=True)
         )
-        lines = [
-            [*first, *(Text(" " * GAP) + line for line in rest)] for first, rest in zip(firsts, lines, strict=True)
-        ]
-    console.print(Text("\n").join(line for row in lines for line in row), soft_wrap=True)
-    if dropped := [header for header in columns if header not in kept]:
+        rows = [[*first, *(Text(" " * GAP) + line for line in row)] for first, row in zip(firsts, rows, strict=True)]
+    console.print(Text("\n").join(line for row in rows for line in row), soft_wrap=True)
+    if dropped := [header for header in columns if header not in beside and header not in above]:
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")
 
 
@@ -88,6 +79,20 @@ def print_sentences(console: Console, lines: Iterable[str]) -> None:
     """Print lines; on a terminal they are folded at words."""
     for line in lines:
         print_folded(console, line)
+
+
+def _that_fit(widths: Mapping[str, int], leave_out: Sequence[str], room: int) -> tuple[list[str], set[str]]:
+    """Return the columns that need a line of their own above the others, and those that fit beside each other."""
+    above, beside, below = list[str](), set(widths).difference(leave_out), room
+    while len(beside) > 1 and _total(beside, widths) > below:
+        above.append(next(header for header in widths if header in beside))
+        beside.discard(above[-1])
+        below = room - GAP
+    for header in reversed(leave_out):
+        more = {header, *beside} & widths.keys()
+        if _total(more, widths) <= below:
+            beside = more
+    return above, beside
 
 
 def _cells(column: Column) -> list[list[Text]]:
