@@ -139,17 +139,8 @@ def prepare_training(
     bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
     if bench.data and not workload.program:
         require_sessions(bench.data, workload)
-    if evidence and bench.engine is None and request.cell.registry:
-        raise UserError(
-            f"{evidence.tag}: images of a registry run in containers only, which have the walls that processes lack; "
-            "start the Docker engine, or give --cell to train in an environment made here"
-        )
-    if evidence and bench.engine is None:
-        summary += "; as a process, although its tag is about its image"
-    elif bench.engine is None and request.executor is None and "docker" in cell.stack.executors:
-        # Runs as processes showed that the cell trains, so do the same, even if a Docker engine answers.
-        shown = "like the runs that show it; --executor docker uses a container"
-        summary += f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
+    if bench.engine is None:
+        summary += _as_process(state, request, cell)
     able = replace(capabilities_of(host, bench.engine, [cell], None, bench.verifying), gpus=bench.gpus)
     plan = make_plan([cell], workload, 1, able, {}, named=True)
     if evidence and bench.engine:
@@ -173,6 +164,26 @@ def prepare_training(
 
     length = "" if workload.program else length_in_words(cell, workload, data, results, host)
     return PreparedTraining(job, state, file, plan, bench, summary, expectation, kept, length)
+
+
+def _as_process(state: TrainingState, request: TrainingRequest, cell: Cell) -> str:
+    """Return the end of the summary of a training in processes; empty where the user, or the stack, wants no other.
+
+    Raises:
+        UserError: when an image of a registry would run as a process.
+    """
+    if state.evidence and request.cell.registry:
+        raise UserError(
+            f"{state.evidence.tag}: images of a registry run in containers only, which have the walls that processes "
+            "lack; start the Docker engine, or give --cell to train in an environment made here"
+        )
+    if state.evidence:
+        return "; as a process, although its tag is about its image"
+    if request.executor is None and "docker" in cell.stack.executors:
+        # Runs as processes showed that the cell trains, so do the same, even if a Docker engine answers.
+        shown = "like the runs that show it; --executor docker uses a container"
+        return f"; as a process, {shown if state.executor else 'since no Docker engine answers'}"
+    return ""
 
 
 def _identity(request: TrainingRequest) -> tuple[dict[str, Any], str]:
