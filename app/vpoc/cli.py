@@ -63,6 +63,8 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+EMPTY = re.compile("(--[^=]*=)?")
+"""An empty argument, or a long option with an empty value."""
 OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}
 """Former names of options, still accepted but not shown."""
 
@@ -113,7 +115,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in words):
+        if any(map(EMPTY.fullmatch, words)):
             raise UserError("an argument is empty, perhaps from an unset variable; leave it out, or give it a value")
         code = cli.main(args=arguments, prog_name="vpoc", standalone_mode=False)
     except UserError as error:

@@ -1,6 +1,7 @@
 """`matrix`: the command line as a whole. Each command is parsed and printed by a module of its own."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ from harness.screen.terminal import echo
 # Commands that do not warn of unfinished work: some report on their own how they continue it, and nobody reads what
 # Slurm's hooks print.
 SAYS_NOTHING_LEFT = ("run", "train", "completion", "slurm-prolog", "slurm-epilog")
+# An empty argument, or a long option with an empty value.
+EMPTY = re.compile("(--[^=]*=)?")
 
 
 CONTEXT = {"token_normalize_func": with_dashes, "help_option_names": ["-h", "--help"]}
@@ -149,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         own = own_words(words)[0]
         # The words after the cell of `matrix exec` belong to another program.
         own = own[: own.index("exec") + 2] if "exec" in own else own
-        if any(not word or (word[:2] == "--" and word.find("=") == len(word) - 1) for word in own):
+        if any(map(EMPTY.fullmatch, own)):
             raise UserError("an argument is empty, perhaps from an unset variable; leave it out, or give it a value")
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
