@@ -142,7 +142,7 @@ class Index:
         database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
 
     def _changed(self, database: sqlite3.Connection, known: set[str]) -> set[str]:
-        """Return which `known` runs changed since the file of changes was read; the index keeps how far that was."""
+        """Return the `known` runs that changed since the file of changes was read; the index stores how far."""
         try:
             said = read_regular(self._results.changed, MOST_CHANGED_BYTES)
         except OSError:

@@ -126,8 +126,8 @@ class Results:
 
         Raises:
             UserError: when the record cannot be written.
-            pydantic.ValidationError: when nobody could read it: its result is within the bounds of a file alone, and
-                the record has more values.
+            pydantic.ValidationError: when it could not be read again: the result is within the bounds of a file, but
+                the record that contains it is not.
         """
         reached("record-begins")
         content = record.model_dump_json(indent=2, by_alias=True)
@@ -201,9 +201,9 @@ class Results:
     def begun(self, besides: Set[str] = frozenset()) -> list[str]:
         """Return the ids of all runs, except those in `besides`.
 
-        A folder whose name begins with a dot is not a run yet, and one whose name is no id is none: it could pass for
-        our own words. Links are ignored, because a user who can write to the folder may set a link to any
-        other folder of this user's.
+        A folder whose name begins with a dot is not a run yet. One whose name is no id is ignored, because that name
+        could pass for our own words, and so are links, because a user who can write to the folder may set a link to
+        any other folder of this user's.
         """
         try:
             with os.scandir(self.runs) as places:

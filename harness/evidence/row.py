@@ -128,7 +128,7 @@ class Row(NamedTuple):
     def quoted(self) -> "Row":
         """Return the row of another user's or host's run with its texts quoted, so that none passes for our own words.
 
-        It is made of what the record says, not of quotes: what interrupted an old run is known by its detail alone.
+        Quote a row, not the record that it is made from: only the detail of an old record tells what interrupted it.
         """
         texts = {name: text for name in QUOTED if (text := getattr(self, name)) is not None}
         quoted: dict[str, Any] = {name: safe_text(text, LONGEST_QUOTE) for name, text in texts.items()}
@@ -136,7 +136,7 @@ class Row(NamedTuple):
 
 
 def _speed(result: Result | None) -> float | None:
-    """Return the speed that a result claims; None where no run can have it: an app may claim any, also no number."""
+    """Return the speed that a result claims; None if no run can be that fast, because an app may claim anything."""
     speed = result.throughput.samples_per_second if result else math.nan
     return speed if 0 <= speed < LARGEST_SPEED else None
 

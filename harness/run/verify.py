@@ -31,8 +31,10 @@ from harness.run.watch.watch import Watch
 STALL_LIMITS: Mapping[Phase, float] = {**KNOWN_LIMITS, "import": 120, "data": 300, "features": 600, "step": 120}
 # Longest verification, in seconds: the largest model takes half an hour for the samples of fifteen years.
 LIMIT_SECONDS = 3600
-# Longest time to load a file of weights, in seconds, and size in bytes below which no disk is the reason for more.
-LOAD_SECONDS, LOADS_IN_TIME_BYTES = 600, 1 << 30
+# Longest time to load a file of weights, in seconds.
+LOAD_SECONDS = 600
+# A file of fewer bytes that takes longer is itself the reason, not a slow disk.
+LOADS_IN_TIME_BYTES = 1 << 30
 # Most bytes of the copies of a run's models, with a state of each.
 MOST_KEPT_BYTES = 8 << 30
 # Reasons that end the run as a whole: the verification could not be started, which is not the run's fault, or its

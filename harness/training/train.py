@@ -133,7 +133,7 @@ def _next(
 
 
 def _left_something(job: TrainingJob, records: Sequence[Record], bench: Bench) -> bool:
-    """Return whether a program wrote what it can resume from; of the app, whether it made a step or may have."""
+    """Return whether a program left something to resume from, or the app may have made a step."""
     if job.program:
         place = next_place(job.program, records, bench.results)
         return place is not None and place.checkpoint is not None

@@ -20,8 +20,8 @@ MOST_TAKEN = 50
 def temporary_folder_of(run: Path) -> Path:
     """Return the place of the temporary folder for the run in the folder `run`.
 
-    A place that another user has taken is passed over: that user could do so before each run, and where the folder is
-    for all users nobody else may remove it.
+    A place that another user has taken is passed over. Otherwise that user could keep every run from starting, because
+    in a folder for all users nobody else may remove it.
     """
     digest = hashlib.sha256(str(run.absolute()).encode()).hexdigest()
     names = [f"matrix-{digest[begin : begin + 12]}" for begin in range(MOST_TAKEN)]

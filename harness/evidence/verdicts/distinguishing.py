@@ -106,7 +106,7 @@ def _option_words(intent: Intent) -> dict[str, str]:
 
 
 def _options(intent: Intent) -> dict[str, Any]:
-    """Return the options of a run; for a program of the user's own, those of the program instead of the program."""
+    """Return the options of a run; if it is a program of the user's own, the program's parts instead of the program."""
     program, own = intent.options.get("program"), {}
     if one := intent.program:
         own = {

@@ -179,8 +179,9 @@ def _grids(
 ) -> tuple[AnswerGrid, ...]:
     """Return a grid of stacks and presets for each scope: GPUs before the CPU, more GPUs before fewer.
 
-    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it. In one
-    `of_program` programs of the user's own have grids of their own, which come first; elsewhere they come last.
+    `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it. If the
+    answer is `of_program`, programs of the user's own have grids of their own, which come first. Otherwise they are
+    shown only for cells in which nothing else ran.
     """
     scopes: dict[tuple[bool, str], dict[str, Verdict]] = {}
 
@@ -188,8 +189,8 @@ def _grids(
         comparable = best is not None and key_of(one) == key_of(best)
         # The sentence is about the program's newest runs.
         newest = one.last_at if of_program and one.own_program else 0.0
-        shown = one.runs > 0, not one.own_program, newest
-        return *shown, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
+        first = one.runs > 0, not one.own_program, newest
+        return *first, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
 
     for one in here:
         if one.stale:
