@@ -10,7 +10,7 @@ import click
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import in_plain_words
+from harness.base.validation_errors import in_plain_words
 from harness.cli.goal import Duration
 from harness.cli.shared import Settings
 from harness.environments.python.programs import take_program

@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import in_plain_words
 from harness.base.files.yaml_lines import Document, read_yaml
+from harness.base.validation_errors import in_plain_words
 from harness.base.versions import Specifier
 from harness.diagnosis.allocations import Allocation
 from harness.diagnosis.patterns import kind_of, needed_text, of_kinds

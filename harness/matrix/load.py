@@ -9,9 +9,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.json_files import in_plain_words
 from harness.base.files.yaml_lines import read_yaml
 from harness.base.schema1 import upgraded_values
+from harness.base.validation_errors import in_plain_words
 from harness.base.wording import some_of
 from harness.matrix.cells import Matrix, Preset, Selection
 from harness.matrix.stacks import Stack

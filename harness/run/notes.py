@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import first_problem
+from harness.base.validation_errors import first_problem
 
 
 class Notes(list[str]):

@@ -7,7 +7,7 @@ import click
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import in_plain_words
+from harness.base.validation_errors import in_plain_words
 from harness.matrix.workload_options import OWN_DATA, REPEATED, TRAIN_OPTIONS
 from harness.matrix.workloads import SyntheticData, Workload
 

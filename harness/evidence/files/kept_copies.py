@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from harness.base.files.json_files import File, first_problem
+from harness.base.files.json_files import File
 from harness.base.files.storage import cannot_be_written, write_durably
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, safe_text
+from harness.base.validation_errors import first_problem
 from harness.evidence.files.app_files import KeptState, Result, Verification
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, WorkFolder

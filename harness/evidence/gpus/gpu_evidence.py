@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, FailFast, Field, ValidationError
 
-from harness.base.files.json_files import File, Versioned, first_problem
+from harness.base.files.json_files import File, Versioned
 from harness.base.files.storage import read_regular
+from harness.base.validation_errors import first_problem
 from harness.evidence.records import Results
 
 GPU_EVIDENCE = "gpu-evidence.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import first_problem
 from harness.base.files.storage import file_hash
+from harness.base.validation_errors import first_problem
 from harness.base.wording import many
 from harness.evidence.files.app_files import MOST_OPTIONS_BYTES
 from harness.evidence.files.run_files import HealthStep, Record

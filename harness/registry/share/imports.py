@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.json_files import Versioned, headline
+from harness.base.files.json_files import Versioned
 from harness.base.files.json_lines import LARGEST_LINE
 from harness.base.files.storage import (
     SHORT_LOCK_SECONDS,
@@ -29,6 +29,7 @@ from harness.base.files.storage import (
     write_pieces_durably,
 )
 from harness.base.files.tree_removal import empty, opened_folder
+from harness.base.validation_errors import headline
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import LARGEST_OWN_BYTES, RunFolder
 from harness.evidence.gpus.health_log import health_file, read_steps

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.json_files import Moment, Versioned, headline
+from harness.base.files.json_files import Moment, Versioned
 from harness.base.files.json_lines import append_line
 from harness.base.files.storage import read_regular
+from harness.base.validation_errors import headline
 from harness.evidence.files.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from harness.base.files.json_files import MOST_TOLD, first_problem, headline, in_plain_words
+from harness.base.validation_errors import MOST_TOLD, first_problem, headline, in_plain_words
 from harness.evidence.files.app_files import Result
 
 
