@@ -20,7 +20,7 @@ from harness.matrix.workloads import qualifies_for_promotion
 # The name of data that the harness made.
 SYNTHETIC = "synthetic"
 # The texts that another user or host may have chosen.
-QUOTED = ("cell", "stack", "preset", "workload", "diagnosis", "detail", "ran_on", "injected_fault", "data")
+QUOTED = ("cell", "stack", "preset", "workload", "diagnosis", "detail", "ran_on", "injected_fault", "data", "struck")
 # In samples a second.
 LARGEST_SPEED = 1e11
 

@@ -442,8 +442,10 @@ def test_a_quoted_row_is_made_of_what_the_record_says(tmp_path: Path, make_recor
         ),
     )
     results.folder_of("r1").imported.touch()
+    strike(results.folder_of("r1"), "strike", "run `this`")
     (row,) = Index(results).rows()
     assert (row.interrupted_by, row.detail, row.data) == ("hup", "'stopped by SIGHUP'", "es.csv")
+    assert row.struck == "'run `this`'"
 
 
 @pytest.mark.slow
