@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from harness.evidence.verdicts.recommend import TIERS
@@ -134,6 +134,6 @@ def _sentence(text: str) -> Markup:
     """Return a sentence with its backquoted words as code; no line ends between a number and its unit."""
     parts = text.split("`")
     return Markup().join(
-        Markup("<code>{}</code>").format(part) if number % 2 else escape(BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", part))
+        Markup("<code>{}</code>").format(part) if number % 2 else Markup("&nbsp;").join(BEFORE_UNIT.split(part))
         for number, part in enumerate(parts)
     )

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from harness.base.text import printable
 from harness.evidence.files.run_files import Record
 from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import Report
@@ -109,7 +110,7 @@ def test_the_grid_of_the_answer_leads_to_every_cell_and_is_coloured_by_its_start
 
 
 def test_the_answer_stands_before_everything_else_in_its_own_words(synthetic: Report, html: str) -> None:
-    text = unescape(re.sub("<[^>]*>", "", html.partition("<body>")[2]))
+    text = unescape(re.sub("<[^>]*>", "", printable(html).partition("<body>")[2]))
     said = BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", synthetic.answer.sentence.replace("`", ""))
     first, last = (text.index(part) for part in (said, "What failed, and why"))
     assert first < text.index(synthetic.answer.next.command) < text.index(synthetic.answer.grids[0].title) < last
