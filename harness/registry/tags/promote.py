@@ -230,5 +230,5 @@ def _low(claim: TagClaim, thresholds: Verdicts) -> float:
 
 def _nearness(claim: TagClaim, thresholds: Verdicts) -> tuple[bool | float, ...]:
     verdict = claim.verdict
-    may = (claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale)
+    may = (not verdict.own_program, claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale)
     return (*may, _low(claim, thresholds), claim.totals.mtbf(claim.confidence(thresholds)))

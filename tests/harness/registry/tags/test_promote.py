@@ -137,7 +137,8 @@ def test_a_variant_of_a_cell_earns_none(row: Row) -> None:
 
 
 def test_without_any_the_nearest_is_reported(row: Row) -> None:
-    claims = claims_of(repeated(row, 3) + repeated(row, 20, "b", cell="cpu-no-sdma"))
+    own = repeated(row, 30, "c", workload="app-mine", own_program=True)
+    claims = claims_of(repeated(row, 3) + repeated(row, 20, "b", cell="cpu-no-sdma") + own)
     with pytest.raises(UserError, match=r"cell cpu-no-sdma .* 20 more starts"):
         choose_claims(claims, None, THRESHOLDS)
 
