@@ -72,7 +72,7 @@ def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) ->
             lines.append(f"{told} and continues, in process {intent.owner_pid}")
         elif intent.host.machine == machine:
             left = ", though its processes run on" if intent.run_id in marked_runs(results.runs) else ""
-            ends = "the next `matrix run` ends what is left of it and records it as interrupted"
+            ends = "the next `matrix run` or `matrix train` ends what is left and records it as interrupted"
             lines.append(f"{told}, and its harness is gone{left}; {ends}")
     lines += damaged
     if injected := [row for row in rows if row.injected_fault is not None]:
