@@ -9,11 +9,12 @@ from datetime import date
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.storage import file_hash, json_hash
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.paths import DATA
 from harness.base.wording import many
+from harness.environments.docker.own_images import is_own
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Job
@@ -161,10 +162,15 @@ def _is_of_weekend(day: bytes) -> bool:
         return False
 
 
-def synthetic_place(workload: Workload) -> Path:
-    """Return where the synthetic bars of a workload are, or would be."""
-    made = workload.synthetic
-    return DATA / f"synthetic-{made.sessions}-{made.seed}-{app_hash()[:12]}.csv"
+def synthetic_place(workload: Workload, image: str | None = None) -> Path:
+    """Return where the synthetic bars of a workload are, or would be. `image`: the image that makes them, if any.
+
+    Those that somebody else's image makes have a name of their own, so that no other cell ever trains on them.
+    """
+    made, maker = workload.synthetic, app_hash()
+    if image and not is_own(image):
+        maker = json_hash([maker, image])
+    return DATA / f"synthetic-{made.sessions}-{made.seed}-{maker[:12]}.csv"
 
 
 def synthetic_file(workload: Workload, environment: Environment, executor: Executor) -> Path:
@@ -174,7 +180,7 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
         UserError: when the app cannot make them.
     """
     made = workload.synthetic
-    file = synthetic_place(workload)
+    file = synthetic_place(workload, environment.image)
     if not file.is_file():
         DATA.mkdir(parents=True, exist_ok=True)
         options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)

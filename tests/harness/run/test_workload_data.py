@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from harness.base.errors import NoSuchFileError, UserError
+from harness.environments.docker import own_images
+from harness.environments.docker.images import Image
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.files.app_files import SYNTHETIC
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import (
     FEATURE_OPTIONS,
@@ -227,6 +230,18 @@ def test_data_are_refused_by_the_app_alone(
     with pytest.raises(UserError, match=said) as error:
         workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
     assert isinstance(error.value, workload_data.DataRefusedError) == refused
+
+
+def test_bars_that_somebody_elses_image_makes_are_used_by_no_other_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own")
+    images = [Image(name, {}, (), 1) for name in ("sha256:own", "sha256:a", "sha256:b")]
+    own_images.remember(images[0])
+    own, *others = (workload_data.synthetic_place(workload(), image.id) for image in images)
+    assert own == workload_data.synthetic_place(workload())
+    assert len({own, *others}) == 3
+    assert all(SYNTHETIC.fullmatch(place.name) for place in others)
 
 
 def test_an_app_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
