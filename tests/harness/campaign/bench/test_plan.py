@@ -143,7 +143,7 @@ def test_images_that_others_built_cost_nothing_but_of_the_stack_that_runs_are_ve
 ) -> None:
     told: dict[str, Any] = {
         "Id": "sha256:1",
-        "Config": {"Labels": {}},
+        "Config": {"Labels": {"vpoc.matrix.inputs": "0" * 64}},
         "RootFS": {"Layers": []},
         "Size": 1,
         "Created": 1,
