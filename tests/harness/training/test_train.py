@@ -14,6 +14,7 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.run.requested_run import Run
 from harness.run.spec import RunSpec, resolve_run
+from harness.training import fragmentation
 from harness.training.state import StateFile, new_state
 from tests.harness.training import scripted_attempts
 from tests.harness.training.scripted_attempts import (
@@ -249,10 +250,11 @@ def fragmenting(minute: int, share: float) -> Progress:
 
 
 def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
-    make_training: MakeTraining, dual_host: HostFacts
+    make_training: MakeTraining, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fragmentation, "WINDOW_SECONDS", 0.0)
     training = make_training(dual_host, GPU_CELL)
-    lines = [fragmenting(minute, 0.2 + minute / 200) for minute in range(60)]
+    lines = [fragmenting(minute, 0.2 + minute / 20) for minute in range(10)]
     assert training.train(Script(step=20, lines=lines), DONE).model
     assert [(line["begin"], line["outcome"]) for line in training.lines] == [
         ("first", "interrupted"),
