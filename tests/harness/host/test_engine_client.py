@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
 from harness.environments.docker import own_images
-from harness.environments.docker.images import find
+from harness.environments.docker.images import INPUTS, find
 from harness.environments.docker.own_images import find_by_labels
 from harness.host import engine_client
 from harness.host.engine import Engine
@@ -21,7 +21,8 @@ from harness.host.engine_client import Client, TooLargeAnswerError
 
 def told(name: str, size: int) -> dict[str, object]:
     triggers = ["RUN sleep infinity"] if name == "triggers" else None
-    return {"Id": name, "Config": {"Labels": {"a": "x" * size}, "OnBuild": triggers}, "RootFS": {}, "Size": 1}
+    labels = {"a": "x" * size, INPUTS: "0" * 64}
+    return {"Id": name, "Config": {"Labels": labels, "OnBuild": triggers}, "RootFS": {}, "Size": 1}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -66,7 +67,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 def test_an_image_with_labels_of_that_size_or_triggers_is_passed_over(engine: Engine) -> None:
     small = find(engine, "small")
     assert small is not None
-    assert small.labels == {"a": "x" * 10}
+    assert small.labels["a"] == "x" * 10
     assert find(engine, "gone") is None
     with pytest.raises(ImageNotFound):
         engine.client.api.inspect_image("gone")
