@@ -1,5 +1,4 @@
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def test_what_the_harness_saw_itself_goes_before_what_the_app_wrote(results: Res
     assert kept(results, make_record("a"), *LINES) == Exposure(True, 3600.0)
 
 
-@pytest.mark.parametrize(("at", "seconds"), [(1e9, 3600.0), (-1e9, 0.0), (math.inf, 0.0), (math.nan, 0.0)])
+@pytest.mark.parametrize(("at", "seconds"), [(1e9, 3600.0), (-1e9, 0.0)])
 def test_what_an_app_wrote_is_no_longer_than_the_run(
     at: float, seconds: float, results: Results, make_record: MakeRecord
 ) -> None:
