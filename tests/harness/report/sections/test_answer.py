@@ -327,6 +327,8 @@ def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) 
     with console.capture() as captured:
         print_answer(console, answer)
     page = unescape(re.sub("<[^>]*>", "", to_html(synthetic).split('<script type="application/json"')[0]))
+    # No line ends between a number and its unit.
+    page = page.replace("\N{NO-BREAK SPACE}", " ")
     texts = {"terminal": captured.get(), "page": page, "markdown": unescape(to_markdown(synthetic))}
     for name, text in texts.items():
         for sentence in (answer.sentence, *answer.failures):
