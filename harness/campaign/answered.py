@@ -37,6 +37,9 @@ class LastAnswer:
     of_program: bool = False
 
 
+NO_ANSWER = LastAnswer()
+
+
 def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
     """Write the answer of a campaign on this machine, with the id of the newest run at this time."""
     following = answer.next_command and answer.next_command.model_dump()
@@ -67,7 +70,7 @@ def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = Non
         said = None if sentence is None else str(sentence)
         return LastAnswer(named, said, next_command, bool(values.get("of_program")))
     except (OSError, ValueError, KeyError, TypeError):
-        return LastAnswer()
+        return NO_ANSWER
 
 
 def _newest_run(results: Results, rows: Sequence[Row] | None = None) -> str | None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -236,8 +236,8 @@ def _print_following(
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     results, matrix = settings.results, settings.matrix
-    answer = last_answer(results, host.machine, everything)
-    unfinished = continuation(results, host.machine, settings.invocation, everything, answer)
+    last = last_answer(results, host.machine, everything)
+    last = replace(last, next_command=continuation(results, host.machine, settings.invocation, everything, last))
     made_here = [row for row in rows if not row.imported]
     own = verdicts
     if len(made_here) < len(rows):
@@ -253,8 +253,7 @@ def _print_following(
         tags,
         host.kind,
         settings.invocation,
-        unfinished,
-        answer.named,
+        last,
     )
     print_next(out, known.steps[0])
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from harness import __version__
 from harness.base.wording import many
-from harness.campaign.answered import Command
+from harness.campaign.answered import NO_ANSWER, Command, LastAnswer
 from harness.environments.docker.dockerfile import render
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.gpus.gpu_evidence import read_gpu_evidence
@@ -16,7 +16,7 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.distinguishing import families_apart
-from harness.evidence.verdicts.recommend import NamedCell, usable_on
+from harness.evidence.verdicts.recommend import usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
 from harness.matrix.cells import Matrix
@@ -53,12 +53,8 @@ def build_report(
     promoted: Iterable[KnownGood] = (),
     host_kind: str | None = None,
     invocation: Invocation = AS_MADE,
-    unfinished: Command | None = None,
-    concluded: str | None = None,
     settings: Mapping[str, HostSettings] | None = None,
-    *,
-    named: NamedCell | None = None,
-    of_program: bool = False,
+    last: LastAnswer = NO_ANSWER,
 ) -> Report:
     """Return the report on all runs of a folder.
 
@@ -68,10 +64,7 @@ def build_report(
     `promoted`: the evidence of the known-good tags in force.
     `host_kind`: the kind of host that the recommended cell and the commands are for; None for all hosts.
     `invocation`: how the commands are typed.
-    `unfinished`: the command that continues a campaign which has not ended, if there is one.
-    `concluded`: the conclusion of a campaign in stages.
-    `named`: the cell that the last campaign named.
-    `of_program`: as in `answer_of`.
+    `last`: the answer of the last campaign, with the command that continues one which has not ended, if there is one.
 
     Unreadable records are left out.
     """
@@ -89,7 +82,7 @@ def build_report(
     ids = group_ids(rows)
     told = families_apart(rows, read)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts}, told)
-    known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, unfinished, named)
+    known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, last)
     here, usable = known.here, usable_on(verdicts, matrix, None)
     gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)
     presets = {row.preset for row in rows}
@@ -112,12 +105,10 @@ def build_report(
                 matrix,
                 gpus,
                 known.steps[0],
-                concluded,
                 states_in_words(criteria),
                 ids,
-                named,
+                last,
                 known.train_now,
-                of_program=of_program,
             ),
         ),
         answers=Answers(

@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
 from harness.base.text import printable
 from harness.base.wording import many
-from harness.campaign.answered import Command, last_answer
+from harness.campaign.answered import Command, LastAnswer, last_answer
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -120,7 +120,7 @@ def to_page(
     """
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     here = [one for one in verdicts if one.host_kind == host.kind and one.cell in cells]
-    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""), named=named)
+    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""), last=LastAnswer(named))
     numbers = {kind: number for number, kind in enumerate(hosts, 1)}
     environment = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -73,10 +73,9 @@ def built_report(
         damaged.append(str(error))
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
-    following = answer.next_command if answer else None
     if answer is None:
         answer = last_answer(results, host.machine, rows)
-        following = continuation(results, host.machine, invocation, rows, answer)
+        answer = replace(answer, next_command=continuation(results, host.machine, invocation, rows, answer))
     report = build_report(
         results,
         rows,
@@ -87,11 +86,8 @@ def built_report(
         promoted,
         host.kind,
         invocation,
-        following,
-        answer.sentence,
         settings_of(host),
-        named=answer.named,
-        of_program=answer.of_program,
+        answer,
     )
     return BuiltReport(report, (*damaged, *report.code.unreadable))
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
 from harness.base.wording import many
-from harness.campaign.answered import Command
+from harness.campaign.answered import NO_ANSWER, Command, LastAnswer
 from harness.environments.docker.images import cell_tag
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
@@ -42,13 +42,10 @@ def answer_of(
     matrix: Matrix,
     gpus: int,
     step: Command,
-    concluded: str | None = None,
     criteria: str = "",
     ids: Mapping[Key, str] | None = None,
-    named: NamedCell | None = None,
+    last: LastAnswer = NO_ANSWER,
     train_now: Command | None = None,
-    *,
-    of_program: bool = False,
 ) -> Answer:
     """Return the answer for one kind of host.
 
@@ -56,27 +53,26 @@ def answer_of(
     `found`: their failures; `explanations` are by run id.
     `gpus`: the number of GPUs of the host.
     `step`: the most useful command.
-    `concluded`: the conclusion of a campaign that has just ended, which becomes the answer.
     `criteria`: a clause on the criteria of the notes.
     `ids`: the ids of the groups.
-    `named`: the cell that the last campaign named, which later answers are about.
+    `last`: the answer of the last campaign. The conclusion of one that has just ended becomes the answer, and later
+    answers are about the cell that it named.
     `train_now`: the command that trains before more is shown.
-    `of_program`: whether the conclusion is about a program of the user's own.
     """
     trained_in = that_train(here, matrix)
-    best = most_useful(trained_in, named)
-    if concluded:
-        claim = concluded + ("" if of_program else _of_named(best, named, tags, matrix))
+    best = most_useful(trained_in, last.named)
+    if last.sentence:
+        claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
     else:
         claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
     if best is None and (others := best_by_scope(here)):
-        claim = _of_those_that_name_none(others, concluded)
+        claim = _of_those_that_name_none(others, last.sentence)
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
-        grids=_grids(here, matrix, ids or {}, best, of_program=of_program),
+        grids=_grids(here, matrix, ids or {}, best, of_program=last.of_program),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
-        train_now=None if of_program or train_now == step else train_now,
+        train_now=None if last.of_program or train_now == step else train_now,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
-from harness.campaign.answered import Command
+from harness.campaign.answered import Command, LastAnswer
 from harness.diagnosis.device import explanation_in_record
 from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
@@ -13,7 +13,7 @@ from harness.evidence.host_state import state_from_json
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
-from harness.evidence.verdicts.recommend import NamedCell, most_useful, most_useful_before, that_train, usable_on
+from harness.evidence.verdicts.recommend import most_useful, most_useful_before, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import OWN_DATA
@@ -85,8 +85,7 @@ def of_host(
     promoted: Iterable[KnownGood],
     host_kind: str | None,
     invocation: Invocation,
-    unfinished: Command | None,
-    named: NamedCell | None,
+    last: LastAnswer,
 ) -> OfHost:
     """Return what the records show; `rows` are ordered by time, `own` are the verdicts without imported runs.
 
@@ -98,7 +97,7 @@ def of_host(
     found = failures(here, rows, counts)
     explained = explanations_of(found, read)
     trained_in = that_train(here, matrix)
-    best = most_useful(trained_in, named)
+    best = most_useful(trained_in, last.named)
     towards = best or most_useful_before(trained_in)
     on_own_bars = [row.run_id for row in rows if row.workload == OWN_DATA and not row.imported]
     followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1]), *on_own_bars[-1:]]
@@ -109,5 +108,5 @@ def of_host(
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, own)
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)
-    steps = tuple(filter(None, (unfinished, steps[0], train_now, *steps[1:])))
+    steps = tuple(filter(None, (last.next_command, steps[0], train_now, *steps[1:])))
     return OfHost(here, trained_in, found, explained, tags, steps, train_now)

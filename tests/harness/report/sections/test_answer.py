@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.base.paths import CHECKOUT
-from harness.campaign.answered import Command
+from harness.campaign.answered import Command, LastAnswer
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
@@ -151,7 +151,9 @@ def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, 
     ]
     here = judge([*ours, *before, *mine], {}, matrix.verdicts)
     sentence, step = answer_of_program(mine, Invocation("matrix"))
-    found = answer_of(here, [], {}, {}, matrix, 0, step, sentence, train_now=STEP, of_program=True)
+    found = answer_of(
+        here, [], {}, {}, matrix, 0, step, last=LastAnswer(None, sentence, of_program=True), train_now=STEP
+    )
     assert found.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
     assert (found.next.command, found.train_now) == (f"matrix explain {mine[1].run_id}", None)
     grids = {grid.title: [place.text for place in grid.places] for grid in found.grids}
@@ -168,7 +170,7 @@ def test_programs_of_the_users_own_alone_name_no_cell(
     own = make_rows("cpu-plain", 40, program=OWN, workload="app-mine")
     assert answer(own).sentence.startswith("On this kind of host no run of this project's training counts yet: of pro")
     here = judge(own, {}, matrix.verdicts)
-    assert answer_of(here, [], {}, {}, matrix, 0, STEP, "It is good.").sentence == "It is good."
+    assert answer_of(here, [], {}, {}, matrix, 0, STEP, last=LastAnswer(None, "It is good.")).sentence == "It is good."
 
 
 def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
@@ -344,7 +346,8 @@ def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
     matrix: Matrix, on_gpus: MakeRows, answer: Callable[..., Answer]
 ) -> None:
     here = judge(on_gpus("plain", 40), {}, matrix.verdicts)
-    found = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
+    ended = LastAnswer(None, "The time is over.")
+    found = answer_of(here, [], {}, {}, matrix, 2, STEP, "of the criteria `full` is met", last=ended)
     assert found.sentence == "The time is over. Of the criteria `full` is met."
     assert found.grids == answer(on_gpus("plain", 40)).grids
 
@@ -361,10 +364,8 @@ class TestOfTheNamedCell:
         ) -> str:
             here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
             found = {key_of_tag(here[0]): tag for tag in (tags or [])}
-            answered = answer_of(
-                here, [], {}, found, matrix, 2, STEP, self.SENTENCE, named=named, of_program=of_program
-            )
-            return answered.sentence
+            last = LastAnswer(named, self.SENTENCE, of_program=of_program)
+            return answer_of(here, [], {}, found, matrix, 2, STEP, last=last).sentence
 
         return sentence
 
