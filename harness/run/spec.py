@@ -21,7 +21,7 @@ from harness.evidence.outcome.request import Request
 from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
 from harness.matrix.workload_options import family_of, workload_hash
-from harness.run.launch import Launch, base_variables, launch_of, visible_devices
+from harness.run.launch import Launch, PhaseName, base_variables, launch_of, visible_devices
 from harness.run.requested_run import Run
 from harness.run.verifier_jobs import VerifierJobs
 
@@ -101,7 +101,7 @@ class RunSpec:
 def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     """Derive everything that follows from a run in its folder; the intent names this process as the run's owner."""
     jobs = VerifierJobs(run, folder, verifier) if (verifier := run.verifier.environment) else None
-    environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
+    environment, preset = run.environment, run.cell.preset
     nonce = token_hex(16)
     contained = environment.image is not None
     work = folder.new_work
@@ -118,54 +118,8 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     request = _request(run, launch, nonce)
     container = _container(run, folder, launch.readable)
     note = folder.note_of(folder.log, contained=contained)
-
-    intent = Intent(
-        run_id=run.run_id,
-        campaign=run.campaign,
-        repeat=run.repeat,
-        cell=run.cell.id,
-        stack=run.cell.stack.name,
-        preset=preset.name,
-        executor="docker" if contained else "process",
-        host=run.host,
-        environment_hash=environment.hash(preset),
-        environment=environment.identity,
-        python=environment.version,
-        image=environment.image,
-        revision=environment.revision,
-        container=container.plain if container else None,
-        workload=run.workload.name,
-        workload_hash=run.workload_hash,
-        family=family_of(launch.options, run.workload.max_device_memory, smoke_test=run.workload.smoke_test),
-        smoke_test=run.workload.smoke_test,
-        data=run.data,
-        device=environment.device,
-        gpus=run.gpus,
-        torch=run.cell.stack.torch,
-        rocm=run.cell.stack.rocm,
-        index=run.cell.stack.shown_index,
-        options=launch.options,
-        program=run.workload.program,
-        time_limit=run.workload.time_limit,
-        commands={str(phase): words for phase, words in launch.commands.items()},
-        variables=variables,
-        nonce=nonce,
-        contract=launch.contract,
-        resumed=request.resumed,
-        verifier=None if launch.not_verified or not verifier else verifier.identity,
-        verifier_image=None if launch.not_verified or not verifier else verifier.image,
-        not_verified=launch.not_verified,
-        harness_version=__version__,
-        owner_pid=owner.pid,
-        owner_started=owner.started,
-        injected_fault=run.injected_fault,
-        beside=run.beside,
-        rehearsal=REHEARSAL is not None,
-        scheduled=run.scheduled,
-        started=time.time(),
-    )
     return RunSpec(
-        intent=intent,
+        intent=_intent(run, launch, request, container, variables),
         request=request,
         folder=folder,
         work=work,
@@ -197,6 +151,63 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         limits=run.limits or launch.limits,
         resume_from=run.resume_from,
         taken_over=run.taken_over,
+    )
+
+
+def _intent(
+    run: Run,
+    launch: Launch,
+    request: Request,
+    container: Container | None,
+    variables: Mapping[PhaseName, Mapping[str, str]],
+) -> Intent:
+    """Return the intent, which names this process as the run's owner."""
+    environment, preset, verifier = run.environment, run.cell.preset, run.verifier.environment
+    owner = ProcessId.mine()
+    return Intent(
+        run_id=run.run_id,
+        campaign=run.campaign,
+        repeat=run.repeat,
+        cell=run.cell.id,
+        stack=run.cell.stack.name,
+        preset=preset.name,
+        executor="docker" if environment.image else "process",
+        host=run.host,
+        environment_hash=environment.hash(preset),
+        environment=environment.identity,
+        python=environment.version,
+        image=environment.image,
+        revision=environment.revision,
+        container=container.plain if container else None,
+        workload=run.workload.name,
+        workload_hash=run.workload_hash,
+        family=family_of(launch.options, run.workload.max_device_memory, smoke_test=run.workload.smoke_test),
+        smoke_test=run.workload.smoke_test,
+        data=run.data,
+        device=environment.device,
+        gpus=run.gpus,
+        torch=run.cell.stack.torch,
+        rocm=run.cell.stack.rocm,
+        index=run.cell.stack.shown_index,
+        options=launch.options,
+        program=run.workload.program,
+        time_limit=run.workload.time_limit,
+        commands={str(phase): words for phase, words in launch.commands.items()},
+        variables=variables,
+        nonce=request.nonce,
+        contract=launch.contract,
+        resumed=request.resumed,
+        verifier=None if launch.not_verified or not verifier else verifier.identity,
+        verifier_image=None if launch.not_verified or not verifier else verifier.image,
+        not_verified=launch.not_verified,
+        harness_version=__version__,
+        owner_pid=owner.pid,
+        owner_started=owner.started,
+        injected_fault=run.injected_fault,
+        beside=run.beside,
+        rehearsal=REHEARSAL is not None,
+        scheduled=run.scheduled,
+        started=time.time(),
     )
 
 
