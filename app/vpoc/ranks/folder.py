@@ -46,12 +46,14 @@ def _place() -> Path:
 
 def _remove_leftovers(place: Path) -> None:
     for folder in place.glob(f"{PREFIX}*"):
-        # Ignore folders of other users, and those that another process has removed meanwhile.
+        # Ignore what is no folder, and folders that another process has removed meanwhile.
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime < YOUNG_S:
-                continue
-            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
             try:
+                found = os.fstat(lock)
+                # Another user's folder may be too deep or too full to be removed.
+                if found.st_uid != os.geteuid() or time.time() - found.st_mtime < YOUNG_S:
+                    continue
                 # The kernel released the lock when the process that created the folder ended in any way.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)

@@ -50,6 +50,18 @@ def test_a_folder_in_use_or_just_made_is_left_alone(place):
             assert {first, second, young} == set(place.glob(f"{PREFIX}*"))
 
 
+def test_what_another_user_put_there_is_left_alone(place):
+    os.mkfifo(pipe := place / f"{PREFIX}pipe")
+    foreign = place / f"{PREFIX}foreign"
+    foreign.mkdir()
+    if os.geteuid() == 0:
+        os.chown(foreign, 65533, 65533)
+        make_old(foreign)
+    make_old(pipe)
+    with private_folder() as mine:
+        assert {mine, pipe, foreign} == set(place.iterdir())
+
+
 def test_without_shared_memory_the_folder_for_temporary_files_serves(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "SHARED_MEMORY", tmp_path / "none")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
