@@ -7,11 +7,12 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from harness.base.files.storage import read_regular
+from harness.base.files.storage import read_regular, unfinished
 from harness.base.paths import state_folder
 from harness.base.sysfs import REAL_ROOT
 from harness.host.fingerprint import machine_of
@@ -20,6 +21,8 @@ NAME = "records.db"
 # A file beside the index that names its results folder.
 OWNER = "results-folder"
 OWNER_ALONE = 0o700
+# Most places for temporary files that are passed over because other users have taken them.
+MOST_TAKEN = 50
 
 
 def index_file(results: Path) -> Path:
@@ -32,23 +35,26 @@ def index_file(results: Path) -> Path:
     for place in _places():
         folder = place / f"{name}.{_machine()}"
         try:
+            place.mkdir(parents=True, exist_ok=True, mode=OWNER_ALONE)
+            # In a folder of other users they could replace the file, or have put a link in place of what is written.
+            if place.lstat().st_uid != os.geteuid():
+                continue
             if not (folder / OWNER).exists():
                 _remove_abandoned(place)
-                folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ALONE)
+                folder.mkdir(exist_ok=True, mode=OWNER_ALONE)
                 (folder / OWNER).write_bytes(os.fsencode(results))
         except OSError:
             continue
-        # In a folder of other users they could replace the file.
-        if os.access(folder, os.W_OK) and {one.lstat().st_uid for one in (place, folder)} == {os.geteuid()}:
+        if os.access(folder, os.W_OK) and folder.lstat().st_uid == os.geteuid():
             return folder / NAME
-    return _places()[-1] / name / NAME
+    return unfinished(place) / NAME
 
 
-def _places() -> list[Path]:
-    places = [Path(tempfile.gettempdir()) / f"rocm-matrix-{os.geteuid()}"]
+def _places() -> Iterator[Path]:
     with suppress(RuntimeError):
-        places.insert(0, state_folder() / "index")
-    return places
+        yield state_folder() / "index"
+    for number in range(MOST_TAKEN):
+        yield Path(tempfile.gettempdir()) / f"rocm-matrix-{os.geteuid()}{f'-{number}' if number else ''}"
 
 
 def _remove_abandoned(place: Path) -> None:
