@@ -125,6 +125,11 @@ class Row(NamedTuple):
         """Return whether the run says something about its cell: it has no injected fault, and is not a rehearsal."""
         return self.injected_fault is None and not self.rehearsal
 
+    @property
+    def is_unverified(self) -> bool:
+        """Return whether this host verified nothing of what the run says, so that it qualifies for nothing."""
+        return not (self.verified or self.own_program)
+
     def quoted(self) -> "Row":
         """Return the row of another user's or host's run with its texts quoted, so that none passes for our own words.
 

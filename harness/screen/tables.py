@@ -208,7 +208,7 @@ def verdicts_table(
     table = _table("cell", "verdict", *results, "scope", "note", "workload", "ran on", "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
-        unchecked = ("numbers not checked", one.own_program)
+        unchecked = ("numbers not checked" if one.own_program else "not verified", not one.verified)
         elsewhere = ("another kind of host", here not in (None, one.host_kind))
         marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), elsewhere, unchecked)
         note = ", ".join(mark for mark, holds in marks if holds)

@@ -81,8 +81,7 @@ def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) ->
         lines.append(f"{many(rehearsed, 'rehearsal')}, not counted")
     if own := sum(row.own_program for row in rows):
         lines.append(f"{many(own, 'run')} of programs of your own: numbers not checked, qualifying for nothing")
-    unverified = sum(not (row.verified or row.own_program) for row in rows)
-    if unverified:
+    if unverified := sum(row.is_unverified for row in rows):
         lines.append(f"{many(unverified, 'run')} not verified by the host, qualifying for nothing")
     unreadable = sum(map(results.has_record, others))
     if unreadable:

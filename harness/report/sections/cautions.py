@@ -27,7 +27,7 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
         said.append(
             f"{many(own, 'run')} of programs of the user's own: numbers not checked, and nothing is promoted by them."
         )
-    if unverified := sum(not (row.verified or row.own_program) for row in counted):
+    if unverified := sum(row.is_unverified for row in counted):
         were = "was" if unverified == 1 else "were"
         said.append(
             f"{many(unverified, 'run')} {were} not verified by the host, because it had no environment for that, the "

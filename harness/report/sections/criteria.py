@@ -57,7 +57,7 @@ def _told(
     one_of_each = {row.workload_hash: row.run_id for row in rows}
     same = {hash_ for hash_, run_id in one_of_each.items() if _as_defined(workload, read(run_id))}
     tried = [row for row in rows if row.workload_hash in same]
-    completed = [row for row in tried if counts[row.run_id].counts_as == "passed"]
+    completed = [row for row in tried if counts[row.run_id].counts_as == "passed" and not row.is_unverified]
     # If several runs meet the criterion, name the newest of this host.
     completed.sort(key=lambda row: (row.device != "cpu", not row.imported, row.started))
     record = read(completed[-1].run_id) if completed else None
@@ -68,8 +68,9 @@ def _told(
             return "not tried", f"{named}: completed on a CPU only, {by}; not shown on a GPU."
         return "met", f"{named}: met on `{row.scope}` {by}{' (imported)' if row.imported else ''}."
     if tried:
+        unverified = " and was verified" if any(row.is_unverified for row in tried) else ""
         state: Literal["not met", "not tried"] = "not met" if any(row.device != "cpu" for row in tried) else "not tried"
-        return state, f"{named}: not met; {many(len(tried), 'run')}, none completed."
+        return state, f"{named}: not met; {many(len(tried), 'run')}, none completed{unverified}."
     older = " as it is defined now" if rows else ""
     runs = f"on a host with GPUs `matrix run --workload {workload.name}` runs it"
     return "not tried", f"{named}: not tried{older}; {runs}."

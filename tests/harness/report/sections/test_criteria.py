@@ -103,4 +103,5 @@ def test_in_short_they_are_reported_once_a_gpu_was_tried(make_record: Make, matr
     others = "`full` is not tried, `production` is not tried"
     assert short(**on_gpu) == f"of the criteria `immediate` is met, {others}"
     assert short(**on_gpu, outcome="failed") == f"of the criteria `immediate` is not met, {others}"
+    assert short(**on_gpu, contract=1) == f"of the criteria `immediate` is not met, {others}"
     assert short() == ""
