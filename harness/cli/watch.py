@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from harness.campaign.under_way import under_way
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
@@ -54,6 +55,8 @@ def watch(settings: Settings, as_json: bool) -> None:
     try:
         _follow(watched, look, scene, err, settings.invocation.command)
     except KeyboardInterrupt:
+        for one in under_way(settings.results_to_read):
+            echo(f"`{one.command}` goes on; `kill -INT {one.process.pid}` ends it")
         sys.exit(INTERRUPTED)
     echo(f"It has ended; `{settings.invocation.command('status')}` sums up.")
 

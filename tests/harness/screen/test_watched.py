@@ -3,7 +3,9 @@
 import fcntl
 import json
 import math
+import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -324,6 +326,15 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     told = CliRunner().invoke(cli, ["--results", str(results.folder), "watch"]).output
     continues = f"`{left.command}` continues the training that was under way"
     assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host; {continues}.\n"
+
+
+def test_ctrl_c_says_what_goes_on_and_how_to_end_it(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
+    settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    with noted_under_way(results, "here", "matrix run"):
+        done = CliRunner().invoke(watch.watch, [], obj=settings)
+    assert done.exit_code == 130
+    assert done.output.endswith(f"`matrix run` goes on; `kill -INT {os.getpid()}` ends it\n")
 
 
 def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
