@@ -156,7 +156,8 @@ def _explained(
     if record.detail.startswith(BY_CTRL_C):
         # Not in a line of a log, which is quoted as it is.
         lines[:4] = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines[:4]]
-    return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
+    log = [] if found.lines or not folder.log.is_file() else [f"log       {folder.log}"]
+    return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

@@ -153,10 +153,11 @@ def test_a_run_that_completed_has_nothing_to_explain(command: Command, recorded:
 
 
 def test_an_unknown_cause_is_reported_by_the_exit_status(command: Command, recorded: Callable[..., Path]) -> None:
-    recorded("r-1", "epoch 1\n")
+    folder = recorded("r-1", "epoch 1\n")
     done = command("r-1")
     assert done.exit_code == 1
     assert "class     unknown" in done.stdout
+    assert f"\nlog       {folder}/log.txt\n" in done.stdout
 
 
 def test_what_the_record_explains_is_shown_where_nothing_is_left(
