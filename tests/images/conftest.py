@@ -155,12 +155,13 @@ def on_small_base(small_base: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a run folder as the harness makes one."""
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Yield a run folder as the harness makes one."""
     made = tmp_path / "runs" / "mine"
     made.mkdir(parents=True)
     RunFolder(made).make_places()
-    return made
+    yield made
+    RunFolder(made).remove_places(all_of_it=False)
 
 
 @pytest.fixture

@@ -385,7 +385,6 @@ def test_a_file_of_weights_that_ends_its_reader_does_not_load(
 ) -> None:
     """Only a large file may be slow to load, and only a process that is killed may lack memory."""
     folder = RunFolder(tmp_path / "run")
-    folder.make_places()
     (weights := tmp_path / "m.pt").write_bytes(b"small")
     monkeypatch.setattr(verify, "LOAD_SECONDS", 0.2 if "sleep" in code else 60)
 
@@ -396,4 +395,5 @@ def test_a_file_of_weights_that_ends_its_reader_does_not_load(
     loads = verify.loader_of(spec, ProcessExecutor(), Path("/"))
     assert loads is not None
     found = loads(weights)
+    folder.remove_places(all_of_it=False)
     assert (found[0][: len(problem) or None], found[1]) == (problem, unchecked)
