@@ -99,8 +99,10 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
 
 def requirement(entry: Locked, wheel: Path) -> str:
     """Return the line of a lock that installs exactly this wheel; a wheel built here gets its own hash."""
-    digest = file_hash(wheel)
-    return entry.text if digest in entry.hashes else f"{entry.name}=={entry.version} --hash=sha256:{digest}\n"
+    # Any other wheel may be in a folder of the user's where somebody has replaced it since its hash was checked.
+    if not wheel.is_relative_to(WHEELS / "built"):
+        return entry.text
+    return f"{entry.name}=={entry.version} --hash=sha256:{file_hash(wheel)}\n"
 
 
 @contextmanager
@@ -152,7 +154,8 @@ def _held(entry: Locked, tags: frozenset[Tag]) -> Path | None:
     """Return an entry's wheel that this host has already, with one of these tags and a known hash; otherwise None."""
     folders = [WHEELS, *(Path(place) for place in wheel_folders())]
     wheels = (wheel for folder in folders for wheel in _wheels_of(entry, tags, folder))
-    return next((wheel for wheel in wheels if file_hash(wheel) in entry.hashes), None)
+    # Reading a FIFO would block.
+    return next((wheel for wheel in wheels if wheel.is_file() and file_hash(wheel) in entry.hashes), None)
 
 
 def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Path]:

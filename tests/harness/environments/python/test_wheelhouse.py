@@ -1,6 +1,7 @@
 """Tests of fetching wheels from a real index on loopback that breaks off in the middle."""
 
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.environments.python import wheelhouse
-from harness.environments.python.wheelhouse import fetch, read_lock
+from harness.environments.python.wheelhouse import fetch, read_lock, requirement
 from harness.matrix import stacks
 from harness.matrix.stacks import Stack
 
@@ -181,8 +182,16 @@ def test_a_folder_of_the_users_is_enough(
     stack: Stack, lock: Path, wheel: Path, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UV_FIND_LINKS", str(wheel.parent))
+    # Sorts before the wheel, and is for the same Python.
+    os.mkfifo(wheel.with_name(wheel.name.replace("cp311-many", "abi3-many")))
     assert fetch(stack, lock) == {"torch": wheel}
     assert index.ranges == []
+
+
+def test_a_wheel_that_is_replaced_after_its_hash_was_checked_is_not_put_into_the_lock(lock: Path, wheel: Path) -> None:
+    (entry,) = read_lock(lock)
+    wheel.write_bytes(b"another")
+    assert requirement(entry, wheel) == entry.text
 
 
 def test_a_lock_with_a_line_that_would_be_left_out_is_refused(lock: Path) -> None:
