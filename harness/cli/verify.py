@@ -5,9 +5,10 @@ from dataclasses import asdict
 
 import click
 
+from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import interruptible
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
-from harness.environments.docker.images import Image, repository_in
+from harness.environments.docker.images import BASE_NAME, Image, repository_in
 from harness.environments.docker.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding
 from harness.host.engine import Engine
 from harness.registry.attestations.check import check_offline
@@ -45,7 +46,7 @@ def verify(settings: Settings, image: str, offline: bool, registry: str | None, 
         _check(settings, engine, found, registry, as_json=as_json)
         return
     with interruptible(), Steps(err) as steps:
-        told = verify_by_rebuilding(engine, found, settings.matrix, steps.step)
+        told = {**verify_by_rebuilding(engine, found, settings.matrix, steps.step), "base": found.labels.get(BASE_NAME)}
     if as_json:
         print_json(told)
     else:
@@ -79,6 +80,8 @@ def _manifests(told: dict[str, object]) -> str:
 
 def _sentence(told: dict[str, object]) -> str:
     of = f"of revision {told['revision']}" if told["revision"] else "of this source"
+    # The base is not built again: what it contains is only as good as its name.
+    of += f" on the base that it names, {safe_text(str(told['base']))}" if told["base"] else ""
     if told["result"] == EQUAL:
         return f"equal: all {told['layers']} layers are the same bytes when built again {of}"
     if told["result"] == DIFFERENT:

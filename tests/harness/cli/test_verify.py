@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.verify import _manifests
+from harness.cli.verify import _manifests, _sentence
 from harness.environments.docker.verify_image import Comparison
 
 ONE, OTHER = "sha256:1", "sha256:2"
@@ -25,3 +25,11 @@ def test_manifests_are_compared_where_the_engine_has_them(
 ) -> None:
     compared: dict[str, Any] = Comparison(ONE, rebuilt, None, 4, 4, differences, same).plain
     assert _manifests(compared) == told
+
+
+@pytest.mark.parametrize("differences", [(), ("/etc/x: content",)])
+@pytest.mark.parametrize("layers", [4, 3])
+def test_the_base_that_is_not_built_again_is_named(differences: tuple[str, ...], layers: int) -> None:
+    compared = {**Comparison(ONE, OTHER, "abc", layers, 4, differences).plain, "base": "evil\n:1"}
+    assert "of revision abc on the base that it names, 'evil" in _sentence(compared)
+    assert "\n" not in _sentence(compared)
