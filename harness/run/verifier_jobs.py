@@ -57,6 +57,8 @@ class VerifierJobs:
             container = replace(alone, pids=pids_limit(run.host.cores, 1))
         temporary = self._work.temporary if container else folder.temporary
         variables = {**base_variables(self._work, temporary, run.workload.threads), **environment.variables}
+        # Nothing is imported from the current folder, whoever may have written there.
+        variables |= {"PYTHONSAFEPATH": "1"}
         log = folder.verification_log
         note = folder.note_of(log, contained=container is not None)
         return Job(command, variables, folder.path, log, container, note, work)

@@ -1,6 +1,8 @@
 """Tests of how a requested run becomes commands, an intent and a verification job."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.base.contract import CONTRACT
+from harness.base.paths import APP
 from harness.environments.environment import FORMER_OPTIONS, Environment, app_hash, image_environment
 from harness.environments.executors.container import DeviceNode
 from harness.environments.verifier import NO_VERIFIER, Verifier
@@ -206,3 +209,19 @@ class TestVerification:
         assert spec.intent.not_verified is not None
         assert why in spec.intent.not_verified
         assert spec.request.not_verified == spec.intent.not_verified
+
+
+@pytest.mark.parametrize("kind", ["verify", "load"])
+def test_what_verifies_a_run_imports_nothing_from_its_folder(kind: str, run: Run, tmp_path: Path) -> None:
+    own = Environment(Path(sys.executable), {"app": "a"}, {"PYTHONPATH": str(APP)}, "cpu", contract=CONTRACT)
+    spec = resolve_run(replace(run, verifier=Verifier(own)), RunFolder(tmp_path))
+    job = spec.verification if kind == "verify" else spec.loader and spec.loader(tmp_path / "m.pt")
+    assert job
+    assert job.work
+    job.work.mkdir()
+    for name in ("torch", "vpoc", "argparse", "pickletools"):
+        (job.work / f"{name}.py").write_text("print('imported from the folder')")
+    done = subprocess.run(job.arguments, env=job.variables, cwd=job.work, capture_output=True, text=True, check=False)
+    # This test's own environment has no torch.
+    assert "No module named" in done.stderr
+    assert "from the folder" not in done.stdout
