@@ -155,13 +155,14 @@ BROKEN = (
 
 
 def a_row() -> Row:
-    """Return a run that completed, in a container."""
+    """Return a run that completed and was verified, in a container."""
     values = dict.fromkeys(Row._fields)
     values |= {"run_id": "r", "cell": "cell", "outcome": "completed", "machine": "m", "boot_id": "b", "gpus": "[0]"}
     values |= {
         "started": 0.0,
         "finished": 0.0,
         "first_step": 1,
+        "verified": 1,
         "exposure_seconds": RUN_HOURS * HOUR,
         "detail": "",
         "beside": "[]",
