@@ -67,10 +67,14 @@ def write_pieces_durably(file: Path, pieces: Iterable[bytes]) -> None:
     Raises:
         UserError: as `write_durably`.
     """
-    temporary = unfinished(file)
+    temporary = Path(unfinished(file).name)
     try:
         make_folder_durably(file.parent)
-        with create(temporary) as stream:
+        folder = _open_folder(file.parent)
+    except OSError as error:
+        raise cannot_be_written(file, error) from None
+    try:
+        with create(temporary, folder) as stream:
             _share(stream.fileno(), file.parent)
             reached("file-opened")
             for piece in pieces:
@@ -79,14 +83,15 @@ def write_pieces_durably(file: Path, pieces: Iterable[bytes]) -> None:
             reached("file-written")
             os.fsync(stream.fileno())
         reached("file-synced")
-        temporary.replace(file)
+        os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
         reached("file-renamed")
-        sync_folder(file.parent)
+        os.fsync(folder)
     except OSError as error:
         raise cannot_be_written(file, error) from None
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary, dir_fd=folder)
+        os.close(folder)
 
 
 def cannot_be_written(place: object, error: OSError) -> UserError:
@@ -117,13 +122,14 @@ def unfinished(place: Path) -> Path:
     return place.with_name(f".{place.name[:LONGEST_OF_NAME]}.{token_hex(8)}.tmp")
 
 
-def create(file: Path) -> BinaryIO:
-    """Create a new file, and open it for writing.
+def create(file: Path, folder: int | None = None) -> BinaryIO:
+    """Create a new file, and open it for writing. `folder`: an open folder that the path begins at.
 
     Raises:
         OSError: when the file cannot be created, or anything has its name, such as a link.
     """
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(file, flags, 0o666, dir_fd=folder), "wb")
 
 
 def unused(file: Path) -> Path:
@@ -198,8 +204,8 @@ def make_folder_durably(folder: Path) -> None:
 
     A link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
     """
-    if folder.is_symlink() and folder.lstat().st_uid not in (os.geteuid(), ROOT):
-        raise AnotherUsersError(errno.ELOOP, f"is a link of another user's, to {os.path.realpath(folder)}", str(folder))
+    if folder.is_symlink():
+        _refuse_link_of_another(folder.lstat(), folder)
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -209,6 +215,23 @@ def make_folder_durably(folder: Path) -> None:
         finally:
             os.close(descriptor)
         sync_folder(folder.parent)
+
+
+def _open_folder(folder: Path) -> int:
+    """Open a folder; raises OSError, as `make_folder_durably` also where another user has just put a link there."""
+    with contextlib.suppress(NotADirectoryError):
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    link = os.open(folder, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _refuse_link_of_another(os.fstat(link), folder)
+        return _open_folder(folder.parent / os.readlink("", dir_fd=link))
+    finally:
+        os.close(link)
+
+
+def _refuse_link_of_another(link: os.stat_result, folder: Path) -> None:
+    if link.st_uid not in (os.geteuid(), ROOT):
+        raise AnotherUsersError(errno.ELOOP, f"is a link of another user's, to {os.path.realpath(folder)}", str(folder))
 
 
 def _share(descriptor: int, folder: Path, further: int = 0) -> None:

@@ -238,4 +238,8 @@ def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeyp
     with pytest.raises(UserError) as refused:
         write_durably(link / "another.json", b"")
     assert f"is a link of another user's, to {tmp_path / 'own'}; if you want to write there, give" in str(refused.value)
+    # The link may also be put there after that was checked.
+    monkeypatch.setattr(storage, "make_folder_durably", lambda _: None)
+    with pytest.raises(UserError, match="is a link of another user's"):
+        write_durably(link / "another.json", b"")
     assert [place.name for place in (tmp_path / "own").iterdir()] == ["mine"]
