@@ -8,6 +8,7 @@ from typing import Any
 from harness.base.command_words import PROGRAM, with_option, with_typed_commands
 from harness.evidence.files.run_files import Intent
 from harness.matrix.cells import Matrix
+from harness.matrix.programs import STDOUT, Program
 from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
 from harness.matrix.workloads import Workload
@@ -93,3 +94,17 @@ def work_words(intent: Intent, matrix: Matrix, workload: str | None = None) -> t
     if intent.stack == "host":
         words += [word for command in [*intent.commands.values()][:1] if command for word in ("--python", command[0])]
     return tuple(words)
+
+
+def program_words(program: Program) -> tuple[str, ...]:
+    """Return the options that give another run a program that was named by --app, and, last, its command."""
+    given = {
+        "--app": program.source,
+        "--data": next(iter(program.data), None),
+        "--requirements": program.requirements,
+        "--progress": None if program.progress == STDOUT else program.progress,
+        "--stall-limit": f"{program.stall_limit}s",
+    }
+    words = [word for name, value in given.items() if value for word in (name, value)]
+    words += [word for one in program.produces for word in ("--produces", one.file)]
+    return (*words, "--", *program.command)

@@ -11,7 +11,8 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
-from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
+from harness.matrix.workload_options import OF_APP
+from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, program_words, work_words
 
 # Work here, not in the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108
@@ -23,9 +24,10 @@ PROGRAM = "vpoc"
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
     """Return commands that train as the run did, in a separate folder, one a line; nothing where it tells no commands.
 
-    The report leaves out the commands in another user's or another host's record.
+    The report leaves out the commands in another user's or another host's record. A program of the user's own has
+    none, because they could not make its working folder.
     """
-    if not intent.commands:
+    if not intent.commands or intent.program:
         return ()
     container = container_from_record(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
@@ -35,19 +37,21 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
     """Return the command that repeats the run: a `matrix` command, or else the commands by hand.
 
     No `matrix` command exists for workloads and cells that the matrix file does not have, for options that stages
-    changed, and for injected faults. Return None if the data stayed on another host, if the intent tells no commands
+    changed, and for injected faults. Return None if the data stayed on another host, if there are no commands by hand
     where no `matrix` command exists, or if the fault came from outside the app.
     """
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
         return None
-    listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
-    by_hand = bool(fault) or not listed or bool(changed_options(intent, matrix))
-    if not intent.commands and (by_hand or intent.stack == "host"):
+    of_app = intent.program if intent.commands and intent.workload.startswith(OF_APP) else None
+    listed = (of_app or intent.workload in matrix.workloads) and intent.cell in matrix.cells
+    if fault or not listed or changed_options(intent, matrix):
+        by_hand = "\n".join(commands_by_hand(intent))
+        return Command(command=by_hand, why="Run it again, by hand; nothing is recorded") if by_hand else None
+    if not intent.commands and intent.stack == "host":
         return None
-    if by_hand:
-        return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")
-    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix))
+    program = program_words(of_app) if of_app else ()
+    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix), *program)
     return Command(command=words, why="Run it again, watched and recorded")
 
 

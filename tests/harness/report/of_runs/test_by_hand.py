@@ -103,6 +103,22 @@ def test_what_no_option_of_the_tool_asks_for_is_repeated_by_hand(
     assert command(intent, matrix) == "\n".join(commands_by_hand(intent))
 
 
+def test_a_program_of_the_users_own_is_repeated_by_the_tool_or_not_at_all(
+    make_intent: MakeIntent, matrix: Matrix
+) -> None:
+    program = {"command": ["python", "train.py"], "source": "/code", "data": ["/b.csv"], "stall_limit": 60}
+    more = {"progress": r"iter (?P<step>\d+)", "produces": [{"file": "model.pt"}]}
+    ran = {"program": program | more, "workload": "app-code", "commands": {"train": ("python", "train.py", "--resume")}}
+    intent = make_intent(**ran)
+    assert command(intent, matrix) == (
+        ".venv/bin/matrix run-cell cpu-plain --executor process --app /code --data /b.csv --progress "
+        r"'iter (?P<step>\d+)' --stall-limit 60s --produces model.pt -- python train.py"
+    )
+    assert commands_by_hand(intent) == ()
+    other: tuple[dict[str, Any], ...] = ({"cell": "cpu-plain~x"}, {"workload": "of an older file"}, {"commands": {}})
+    assert [again(make_intent(**ran | changes), matrix) for changes in other] == [None] * 3
+
+
 def test_what_trained_on_data_that_stayed_elsewhere_is_not_repeated(make_intent: MakeIntent, matrix: Matrix) -> None:
     assert again(make_intent(data={"path": "<data>", "sha256": "a" * 64}), matrix) is None
 
