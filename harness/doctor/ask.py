@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files.storage import read_regular
 from harness.base.time_limits import BackgroundCall
+from harness.doctor.compatibility import supported_first
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find
@@ -39,7 +40,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying)
+    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying, machine.host.driver)
     return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
 
 
@@ -127,7 +128,11 @@ def docker_of(engine: Engine) -> Docker:
 
 
 def measure_room(
-    cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack], verifying: Stack | None
+    cells: Sequence[Cell],
+    capabilities: Capabilities,
+    order: Iterable[Stack],
+    verifying: Stack | None,
+    driver: str | None = None,
 ) -> Room:
     """Return the cells that can run here, the disk space they need, and the disk's speed (None if not writable).
 
@@ -137,7 +142,8 @@ def measure_room(
     able = [cell for cell in cells if reasons[cell.id] is None]
     running = {cell.stack.name for cell in able}
     made = [stack for stack in order if stack.name in running and stack != verifying]
-    stacks = stack_by_stack([*([verifying] if verifying and running else []), *made], capabilities)
+    before = [verifying] if verifying and running else []
+    stacks = stack_by_stack([*before, *supported_first(made, before, capabilities, driver)], capabilities)
     return Room(
         sentence=capabilities.sentence,
         cells=len(able),

@@ -1,17 +1,23 @@
 """Tests of the forecast of a campaign in stages, which is shown before anything is downloaded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.campaign.bench.open_bench import BenchOptions
+from harness.campaign.bench.bench import Bench
+from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.planning import forecast as module
+from harness.campaign.planning import prepare
 from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines
 from harness.campaign.planning.prepare import prepare_stages
+from harness.doctor.compatibility import is_outside
+from harness.environments.capabilities import Capabilities, capabilities_of
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Cell, Matrix
 from tests.harness.gpu_tree import TwoGpuHost
 
 HOUR = 3600.0
@@ -63,6 +69,32 @@ def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_do
     assert not driver_lines("in-tree")
     # A stack that has no room is not run, so the driver need not support it.
     assert not driver_lines("6.16.13", free=1)
+
+
+@pytest.mark.parametrize(("driver", "free"), [("6.16.13", 30), ("6.16.13", 500), ("in-tree", 30)])
+def test_stacks_that_the_driver_is_not_supported_with_take_no_room_from_others(
+    tmp_path: Path, matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch, driver: str, free: int
+) -> None:
+    TwoGpuHost(tmp_path / "root")
+    host = dual_host.model_copy(update={"driver": driver})
+
+    def with_driver(options: BenchOptions, cells: Sequence[Cell]) -> Bench:
+        return replace(open_bench(options, cells), host=host)
+
+    def with_room(*args: Any) -> Capabilities:
+        return replace(capabilities_of(*args), free_bytes=free * 10**9, made=frozenset())
+
+    monkeypatch.setattr(prepare, "open_bench", with_driver)
+    monkeypatch.setattr(prepare, "capabilities_of", with_room)
+    options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
+    prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
+    assert prepared is not None
+    told = forecast(prepared)
+    outside = [is_outside(driver, matrix.stacks[one.stack]) for one in told.stacks]
+    short = driver == "6.16.13" and free == 30
+    assert (outside == sorted(outside)) == (short or driver == "in-tree")
+    # With room for all, the first answer takes no more than the smallest download.
+    assert told.stacks[0].stack == ("rocm6.3-torch2.9.1" if short else "rocm10.0.0-torch2.13.0")
 
 
 def test_what_verifies_is_downloaded_first_and_counts(tmp_path: Path, matrix: Matrix) -> None:
