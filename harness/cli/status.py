@@ -35,7 +35,7 @@ from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.distinguishing import ambiguous_groups, families_apart, what_differs
 from harness.evidence.verdicts.expectation import expectation_of_totals
-from harness.evidence.verdicts.recommend import TIERS
+from harness.evidence.verdicts.recommend import strength
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, work_in_words
@@ -188,15 +188,14 @@ def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) 
 def _print_verdicts(
     settings: Settings, shown: list[Verdict], tags: Sequence[KnownGood], here: str, *, wide: bool
 ) -> None:
-    def order(one: Verdict) -> tuple[bool, bool, bool, int, float, int]:
-        elsewhere = one.host_kind != here
-        tier = -TIERS.index(one.tier)
-        place = places.get(one.cell, len(places))
-        return not one.runs, one.stale or elsewhere, one.device == "cpu", tier, -one.start_low, place
+    def usefulness(one: Verdict) -> tuple[bool, bool, bool, int, float, float]:
+        here_now = not one.stale and one.host_kind == here
+        return one.runs > 0, here_now, one.device != "cpu", *strength(one.tier, one.mtbf_low, one.low)
 
     # The best comes first, as in the answer; equal ones are in the order of the matrix file.
     places = {name: place for place, name in enumerate(settings.matrix.cells)}
-    shown.sort(key=order)
+    shown.sort(key=lambda one: places.get(one.cell, len(places)))
+    shown.sort(key=usefulness, reverse=True)
     table = tables.verdicts_table(shown, tags, _told_apart(shown, settings.results), here)
     others = tables.columns_to_leave_out(shown)
     print_table(out, table, others, "why" if "workload" in others else "workload", wide=wide)

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from harness.evidence.verdicts.recommend import TIERS
+from harness.evidence.verdicts.recommend import TIERS, strength
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, hours_in_words
 from harness.report.model import AnswerPlace, Report, VerdictLine
 from harness.report.sections.ages import steps
@@ -96,11 +96,12 @@ def _environment() -> Environment:
 
 
 def _compared(report: Report) -> list[VerdictLine]:
-    """Return the verdicts, the most useful first: those that hold now, on GPUs, of the best tier and MTBF."""
+    """Return the verdicts, the most useful first: those that hold now, on GPUs, and as in the answer."""
     scopes = {group.id: group.scope for group in report.groups}
     return sorted(
         report.verdicts,
-        key=lambda one: (one.stale, scopes[one.group] == CPU, -TIERS.index(one.tier), -one.mtbf_low, -one.start_low),
+        key=lambda one: (not one.stale, scopes[one.group] != CPU, *strength(one.tier, one.mtbf_low, one.low)),
+        reverse=True,
     )
 
 

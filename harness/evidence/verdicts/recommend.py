@@ -42,6 +42,12 @@ def that_train(verdicts: Iterable[Verdict], matrix: Matrix) -> list[Verdict]:
     return [one for one in torch if not one.own_program]
 
 
+def strength(tier: Tier, mtbf_low: float, low: float) -> tuple[int, float, float]:
+    """Return what is compared of verdicts, first to last; larger is better. The bounds are those of the verdict."""
+    # That a short run took a few seconds longer shows nothing.
+    return TIERS.index(tier), round(mtbf_low, HOURS_DIGITS), low
+
+
 def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Return the most promising verdict of each scope, GPUs first, without stale verdicts and those without runs."""
     scopes: dict[tuple[bool, str], list[Verdict]] = {}
@@ -99,11 +105,10 @@ def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, 
     bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
     def promise(verdict: Verdict) -> tuple[bool, bool, int, bool, float, float, bool]:
-        tier, may = TIERS.index(verdict.tier), verdict.qualifies_for_promotion
-        # That a short run took a few seconds longer shows nothing.
-        bounds = (round(verdict.mtbf_low, HOURS_DIGITS), verdict.low)
+        tier, mtbf, low = strength(verdict.tier, verdict.mtbf_low, verdict.low)
         # A few runs on other bars than those of the newest run show no more than a few on these.
         asked = verdict.tier != SEEN or verdict.data in data
-        return verdict.cell not in bad, may, tier, asked, *bounds, verdict.preset == "plain"
+        may = verdict.qualifies_for_promotion
+        return verdict.cell not in bad, may, tier, asked, mtbf, low, verdict.preset == "plain"
 
     return promise

@@ -215,6 +215,17 @@ def test_the_best_cell_comes_first_with_what_the_columns_show(
     assert max(map(len, lines[6:8])) <= 80
 
 
+def test_of_equal_tiers_what_trained_longest_comes_first_as_in_the_answer(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    results = Results(tmp_path)
+    for preset, hours in (("plain", 1), ("plain", 1), ("notes-stable", 10)):
+        record = make_record(f"{preset}-{len(list(results.runs.glob('*')))}", cell=f"cpu-{preset}")
+        keep(results, record.model_copy(update={"exposure_seconds": 3600.0 * hours}))
+    lines = status(results).splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["cpu-notes-stable", "cpu-plain"]
+
+
 def test_verdicts_on_a_cell_say_what_their_runs_had_otherwise(
     results: Results, make_record: Callable[..., Record], make_intent: Callable[..., Intent]
 ) -> None:
