@@ -10,6 +10,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import ClassVar, TypeVar
 
@@ -123,9 +124,12 @@ class RunFolder:
         """The work folder of the process that verifies the run."""
         return WorkFolder(self.path / self.VERIFYING)
 
-    @property
+    @cached_property
     def temporary(self) -> Path:
-        """TMPDIR of a process on this host: outside the run folder, because its path has to be short."""
+        """TMPDIR of a process on this host: outside the run folder, because its path has to be short.
+
+        It stays the one that the processes get, although another user may take it before it is made.
+        """
         return temporary_folder_of(self.path)
 
     @property

@@ -53,7 +53,8 @@ def make_temporary_folder(place: Path) -> None:
     try:
         place.mkdir(mode=0o700)
     except OSError as error:
-        raise UserError(f"{place}: cannot be made: {error.strerror}; remove what is there") from None
+        fix = "remove what is there, or set TMPDIR to a folder of your own"
+        raise UserError(f"{place}: cannot be made: {error.strerror}; {fix}") from None
 
 
 def remove_place(place: Path) -> str | None:

@@ -47,6 +47,21 @@ def test_a_name_that_another_user_has_taken_is_passed_over(tmp_path: Path) -> No
         usual.rmdir()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_the_place_that_the_processes_get_is_never_another_users(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    told = folder.temporary
+    told.mkdir()
+    os.chown(told, 65533, 65533)
+    try:
+        # Root takes it back; any other user is refused.
+        folder.make_places()
+        assert told.stat().st_uid == os.geteuid()
+    finally:
+        folder.remove_places(all_of_it=False)
+        remove_place(told)
+
+
 def test_one_that_something_goes_on_to_fill_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, unlink, removed = tmp_path / "place", os.unlink, list[str]()
 
