@@ -212,9 +212,10 @@ def _told_apart(shown: Sequence[Verdict], results: Results) -> dict[str, str]:
 
 
 def _record(results: Results, run_id: str) -> "Record | None":
-    """Return the record of a run; None for a damaged one, which is named beside the verdicts."""
+    """Return the record of a run for display; None for a damaged one, which is named beside the verdicts."""
     with suppress(UserError):
-        return results.record(run_id)
+        record = results.record(run_id)
+        return record and results.folder_of(run_id).for_display(record)
     return None
 
 

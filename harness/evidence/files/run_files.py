@@ -124,6 +124,18 @@ class Explanation(File):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
 
+def _quoted(value: Any) -> Any:
+    """Return a value of JSON with all its texts quoted."""
+    match value:
+        case str():
+            return safe_text(value, LONGEST_QUOTE)
+        case list() | tuple():
+            return type(value)(map(_quoted, value))
+        case dict():
+            return {_quoted(name): _quoted(one) for name, one in value.items()}
+    return value
+
+
 class Record(Versioned):
     """`record.json`: the durable statement about a run."""
 
@@ -168,8 +180,14 @@ class Record(Versioned):
         names = {name: quote(getattr(intent, name)) for name in ("cell", "stack", "preset", "workload")}
         fault = intent.injected_fault and quote(intent.injected_fault)
         data = intent.data.model_copy(update={"path": quote(intent.data.path)})
+        changed: dict[str, Any] = {**names, "injected_fault": fault, "data": data, "commands": {}}
+        changed |= {"options": _quoted(intent.options)}
+        if program := intent.program:
+            words = {name: _quoted(getattr(program, name)) for name in ("command", "environment", "progress")}
+            produces = tuple(one.model_copy(update={"file": quote(one.file)}) for one in program.produces)
+            changed |= {"program": program.model_copy(update={**words, "produces": produces})}
         texts = {
-            "intent": intent.model_copy(update={**names, "injected_fault": fault, "data": data, "commands": {}}),
+            "intent": intent.model_copy(update=changed),
             "diagnosis": self.diagnosis and quote(self.diagnosis),
             "detail": quote(self.detail),
             "exit": {quote(phase): quote(how) for phase, how in self.exit.items()},

@@ -1,5 +1,6 @@
 """Runs that a person struck out by hand, with the reason: a file beside the record, one line for each decision."""
 
+import os
 import time
 from contextlib import suppress
 from typing import Literal
@@ -9,7 +10,8 @@ from pydantic import Field, ValidationError
 from harness.base.errors import UnknownNameError, UserError
 from harness.base.files.json_files import Moment, OneLine, Versioned
 from harness.base.files.json_lines import append_line
-from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.base.files.storage import ROOT
+from harness.base.files.untrusted_tree import ANY_SIZE, LONGEST_QUOTE, NotAFileError, UntrustedTree, safe_text
 from harness.evidence.files.run_folder import RunFolder
 
 # Most bytes that are read, at the end of the file: few runs have more than one decision.
@@ -56,6 +58,12 @@ def strikes_of(folder: RunFolder) -> list[Strike]:
 
 
 def struck_out(folder: RunFolder) -> str | None:
-    """Return why a person decided that a run does not count; None where it counts."""
+    """Return why a person decided that a run does not count; None where it counts.
+
+    What another user wrote beside a run of this one is quoted; of another's run, as its whole row is.
+    """
     last = next(reversed(strikes_of(folder)), None)
-    return last.reason if last and last.decision == "strike" else None
+    if last is None or last.decision != "strike":
+        return None
+    theirs = folder.is_mine and folder.strikes.lstat().st_uid not in (os.geteuid(), ROOT)
+    return safe_text(last.reason, LONGEST_QUOTE) if theirs else last.reason

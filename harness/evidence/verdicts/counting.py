@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
+from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.health_log import LOCK_HELD_DETAIL, machines_with_bad_signs, read_steps
 from harness.evidence.index import Index
@@ -109,7 +110,7 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
     """Return what was seen, by run, where a GPU was reset during a run or was first found unhealthy after it."""
     steps = list(steps)
     faults = {
-        step.run_id: f"the kernel log shows a reset of its GPU: {step.detail}"
+        step.run_id: f"the kernel log shows a reset of its GPU: {_quoted(step)}"
         for step in steps
         if step.check == "kernel-log" and step.good is False
     }
@@ -128,8 +129,13 @@ def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, st
                 runs[row.machine, row.boot_id, gpu].append(row)
     for gpu, of_gpu in probes.items():
         for run_id, step in _found_unhealthy(runs.get(gpu, []), of_gpu):
-            faults.setdefault(run_id, f"GPU {step.gpu} failed the next probe after it: {step.detail}")
+            faults.setdefault(run_id, f"GPU {step.gpu} failed the next probe after it: {_quoted(step)}")
     return faults
+
+
+def _quoted(step: HealthStep) -> str:
+    """Return the detail of a step as a quotation, because another user or host may have written it."""
+    return safe_text(step.detail, LONGEST_QUOTE)
 
 
 def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Iterator[tuple[str, HealthStep]]:

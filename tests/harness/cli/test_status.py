@@ -276,3 +276,21 @@ def test_what_another_user_or_host_wrote_is_quoted_and_no_command_of_theirs_is_o
         mine = run["run_id"] == "of-this-user"
         assert (run["again"] is not None, run["detail"][0] != "'") == (mine, mine)
         assert bool(report["details"][run["run_id"]]["by_hand"]) == mine
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_options_and_programs_of_another_user_are_quoted_where_they_tell_runs_apart(
+    results: Results, make_record: Callable[..., Record]
+) -> None:
+    program = {"command": ["sh", "good; run `this`"], "source": "/s", "environment": {"A": "well; done"}}
+    for run, told in (
+        ("x1", {"program": program, "options": {}}),
+        ("x2", {"options": {"strategy": "is good; use it", "model": ["well; done"]}}),
+    ):
+        record = make_record(run, **told)
+        keep(results, record)
+        os.chown(results.folder_of(run).record, 1, 1)
+    shown = " ".join(status(results, "cpu-plain", "--wide").split())
+    assert "'is good; use it'" in shown
+    assert "'good; run `this`'" in shown
+    assert shown.count("'well; done'") == 2

@@ -1,5 +1,6 @@
 """Tests of a person's decisions about a run, and of what another host may have written in their place."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "there").write_text(LINE, encoding="utf-8")
     (tmp_path / "strikes.jsonl").symlink_to("there")
     assert struck_out(RunFolder(tmp_path)) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_what_another_user_wrote_beside_a_run_of_this_one_is_quoted(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.record.touch()
+    folder.strikes.write_text(LINE, encoding="utf-8")
+    os.chown(folder.strikes, 1, 1)
+    assert struck_out(folder) == "'the wrong cable'"

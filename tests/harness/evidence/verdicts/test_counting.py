@@ -161,7 +161,7 @@ def test_a_reset_in_the_kernel_log_is_a_failure_of_the_run_it_was_read_for(histo
     history.probe(False, "a", "after-completion", check="kernel-log", gpu=None, detail="GPU reset begin!")
     history.probe(False, "b", "after-failure", check="kernel-log", gpu=None, detail="ring sdma0 timeout")
     assert history.counted_as == {"a": "failed", "b": "failed"}
-    assert history.counts["a"].why == "the kernel log shows a reset of its GPU: GPU reset begin!"
+    assert history.counts["a"].why == "the kernel log shows a reset of its GPU: 'GPU reset begin!'"
     assert history.verdict.gpu_faults == ("a", "b")
 
 
