@@ -7,6 +7,7 @@ from typing import Literal
 
 from packaging.version import Version
 
+from harness.base.durations import span
 from harness.base.wording import many
 from harness.evidence.files.run_files import OutcomeName
 from harness.matrix.cells import Preset
@@ -41,6 +42,12 @@ In another stack the fallbacks start over, so `other-stack` is used once for eac
 OF_THE_APP: tuple[Fallback, ...] = ("smaller-micro-batch", "one-device", "other-stack", "cpu")
 """The fallbacks that change options of our app or need that it runs anywhere: not for a program of the user's own."""
 
+RESTARTS_AT_MOST, WITHIN_SECONDS = 20, 3600.0
+"""After so many attempts that ran so short together a program of the user's own is not started again.
+
+Nothing but the program itself says that it gets further: it could say so of every attempt.
+"""
+
 _MEMORY: tuple[Fallback, ...] = ("fresh-allocator", "smaller-micro-batch")
 _BLAS: tuple[Fallback, ...] = ("no-hipblaslt",)
 _COLLECTIVE: tuple[Fallback, ...] = ("no-p2p", "one-device")
@@ -73,6 +80,7 @@ class Attempt:
     `mistake`: whether the app reported that its input is wrong.
     `wrong`: whether it computed something else than requested, or its result cannot be judged.
     `checkpoints`: all checkpoints to resume from after it, its own and earlier ones.
+    `seconds`: of a program of the user's own, how long it ran.
     """
 
     begin: Begin
@@ -83,6 +91,7 @@ class Attempt:
     trained: bool = False
     wrong: bool = False
     checkpoints: tuple[PurePath, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,10 @@ def next_fallback(
     lacks_gpus = settings.device == "cuda" and gpus_left < settings.devices
     if last.outcome == "interrupted" and not lacks_gpus:
         return "resumed"
+    newest = attempts[-RESTARTS_AT_MOST:]
+    ran = sum(attempt.seconds for attempt in newest)
+    if own_program and len(newest) == RESTARTS_AT_MOST and ran < WITHIN_SECONDS:
+        return Exhausted(f"the last {len(newest)} attempts ran for {span(ran)} together, too short to go on like this")
     order: Sequence[Fallback] = (*PREFERRED.get(last.class_ or "", ()), *AT_MOST)
     if lacks_gpus:
         order = ("one-device", "cpu") if gpus_left else ("cpu",)

@@ -159,6 +159,7 @@ def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
         step=_reported_step(record, folder),
         mistake=is_mistaken(record, folder),
         trained=record.outcome == "completed",
+        seconds=record.seconds,
     )
 
 

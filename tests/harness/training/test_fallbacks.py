@@ -13,6 +13,7 @@ from harness.matrix.cells import Preset
 from harness.training.fallbacks import (
     AT_MOST,
     PREFERRED,
+    RESTARTS_AT_MOST,
     Attempt,
     AttemptSettings,
     Begin,
@@ -295,3 +296,14 @@ def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it
         assert (begin == "same-again") == (before == now)
     assert all(now.batch_size == asked.batch_size for now in reached)
     assert allow_cpu or all(now.device == asked.device for now in reached)
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [(179.0, True), (181.0, False)])
+def test_a_program_that_says_it_gets_further_is_not_restarted_without_end(seconds: float, ends: bool) -> None:
+    attempts = [replace(failed(step=number), seconds=seconds) for number in range(1, RESTARTS_AT_MOST + 1)]
+    assert next_fallback(attempts[1:], GPU, 1, own_program=True) == "same-again"
+    found = next_fallback(attempts, GPU, 1, own_program=True)
+    assert isinstance(found, Exhausted) == ends
+    assert not ends or "the last 20 attempts ran for 60 min together" in str(found)
+    # What our own app says of its steps is checked.
+    assert next_fallback(attempts, GPU, 1) == "same-again"
