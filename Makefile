@@ -98,7 +98,7 @@ matrix-test: setup ## find what trains on this host; records and report in resul
 	$(MATRIX) run$(if $(filter file,$(origin SELECTION)),, --selection $(SELECTION))$(if $(BUDGET), --budget $(BUDGET))$(if $(DATA), --data "$(DATA)")$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
 
 build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
-	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu (matrix build --selection default builds all)" >&2; exit 2; }
+	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu ($(MATRIX) build --selection default builds all)" >&2; exit 2; }
 	$(MATRIX) build --rocm "$(ROCM)" --selection $(SELECTION)$(if $(ARGS), $(ARGS))
 
 base: ## make a base image from Debian's packages, where no registry can be reached (SUITE=bookworm PACKAGES=)

@@ -146,7 +146,9 @@ def _usage_line(error: click.ClickException) -> str:
         # Compare without the dashes, which make short names look alike.
         near = get_close_matches(error.option_name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
         hint = f" (did you mean --{near[0]}?)" if near else ""
-        said = f"No such option {error.option_name!r}{hint}"
+        params = context.command.params if context else ()
+        without = [str(one.human_readable_name) for one in params if isinstance(one, click.Argument)]
+        said = f"No such option {error.option_name!r}{hint}{''.join(f'; {name} goes without one' for name in without)}"
     return f"{said}; see `{context.command_path if context else 'vpoc'} --help`"
 
 

@@ -11,6 +11,8 @@ EXAMPLES = {
     "CELLS": "cpu-plain",
     "DIRECTORY": "TRAINING --data merged.csv",
     "COMMAND": "vpoc --help",
+    "FILE": "records.tar.gz",
+    "FILES": "records.tar.gz",
     "HOST[/PATH]": "localhost:5000",
     "IMAGE": "vpoc:cpu-plain",
     "RUN": "latest",
@@ -41,7 +43,9 @@ def usage_line(error: click.UsageError) -> str:
         near = get_close_matches(name.lstrip("-"), [one.lstrip("-") for one in error.possibilities or ()])
         of_time = name == "--hours" and any("--budget" in option.opts for option in error.ctx.command.params)
         near = ["budget"] if of_time else near
-        hint = f" (did you mean {' or '.join(f'--{one}' for one in near)}?)" if near else ""
+        hint = f" (did you mean {' or '.join(f'--{one}' for one in near)}?)" if near else _without_option(error.ctx)
+        if (error.ctx.info_name, name) == ("run", "--dry-run"):
+            hint = "; `matrix plan` prints what it would do"
         if error.ctx.info_name == "train":
             hint += "; `matrix exec best vpoc train` has more of them"
         error = click.NoSuchOption(name, f"No such option {name!r}{hint}", ctx=error.ctx)
@@ -49,6 +53,12 @@ def usage_line(error: click.UsageError) -> str:
     for kind, plain in (("integer", "whole number"), ("float", "number")):
         said = re.sub(rf" is not a valid {kind}( range)?$", f" is not a {plain}", said)
     return f"matrix: {said}; see `{command} --help`"
+
+
+def _without_option(context: click.Context) -> str:
+    """Return an example of the command where it has arguments, because one of them may have been meant."""
+    has_arguments = any(isinstance(one, click.Argument) for one in context.command.params)
+    return f"; arguments go without one, as in `{_example(context)}`" if has_arguments else ""
 
 
 def _lacking(error: click.MissingParameter) -> str:

@@ -115,6 +115,12 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
         (["train", "--epoch", "1"], "usage", "No such option '--epoch' (did you mean --epochs?)", "vpoc train --help"),
         (["check"], "usage", "Missing argument 'FILE'", "see `vpoc check --help`"),
         (
+            ["check", "--data", "x"],
+            "usage",
+            "No such option '--data' (did you mean --dates?); FILE goes without one",
+            "see `vpoc check --help`",
+        ),
+        (
             ["check", "x", "--lookback", "y"],
             "usage",
             "Invalid value for '--lookback': 'y' is not a whole number",

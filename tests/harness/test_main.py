@@ -84,6 +84,8 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
         (["run", "--repeats", "none"], "'none' is not a whole number"),
         (["inject", "--repeats", "9" * 400], "is not in the range 1<=x<=10000"),
         (["run", "--hours", "3"], "No such option '--hours' (did you mean --budget?); see"),
+        (["run", "--cells", "3"], "'--cells'; arguments go without one, as in `.venv/bin/matrix run cpu-plain`; see"),
+        (["run", "--dry-run"], "No such option '--dry-run'; `.venv/bin/matrix plan` prints what it would do; see"),
         (["train", "--checkpoint-every", "5"], "`.venv/bin/matrix exec best vpoc train` has more of them; see"),
         (["predict"], "(it is the app's: `.venv/bin/matrix exec cpu-plain vpoc predict`)"),
         (["statsu"], "No such command 'statsu' (did you mean `.venv/bin/matrix status`?)"),
