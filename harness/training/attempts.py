@@ -130,10 +130,18 @@ def verified_since(attempts: Sequence[Attempt]) -> int:
     return steps_done(last_checkpoints(attempts[:-1]))
 
 
+def begin_in_words(begin: Begin, before: Sequence[Attempt]) -> str:
+    """Return how an attempt begins, in words; `before` are those made before it."""
+    words = BEGIN_WORDS[begin]
+    if last_checkpoints(before):
+        return words
+    return words.replace("resumed from", "once more, from").replace("the last checkpoint", "the beginning")
+
+
 def attempts_as_dicts(
     training: TrainingState, records: Sequence[Record], attempts: Sequence[Attempt], words: Mapping[Begin, str]
 ) -> list[dict[str, Any]]:
-    """Return each attempt as plain values; `words` describe how each begins."""
+    """Return each attempt as plain values; `words` replace those on how it begins."""
     return [
         {
             "schema": 2,
@@ -142,7 +150,7 @@ def attempts_as_dicts(
             "run": record.intent.run_id,
             "cell": record.intent.cell,
             "begin": attempt.begin,
-            "why": words[attempt.begin],
+            "why": words.get(attempt.begin) or begin_in_words(attempt.begin, attempts[: number - 1]),
             "micro_batch_size": record.intent.options.get("micro_batch_size"),
             "outcome": record.outcome,
             "diagnosis": record.diagnosis,

@@ -23,7 +23,7 @@ from harness.training.attempts import (
     BEGIN_WORDS,
     attempts_as_dicts,
     attempts_of,
-    last_checkpoints,
+    begin_in_words,
     records_of,
     verified_since,
     write_attempts,
@@ -154,8 +154,7 @@ def _so_far(
         attempts = attempts_of_program(state, records, bench.results)
     else:
         attempts = attempts_of(state, records, bench.results, job.name)
-    words = {**BEGIN_WORDS, **(PROGRAM_WORDS if job.program else {})}
-    as_dicts = attempts_as_dicts(state, records, attempts, words)
+    as_dicts = attempts_as_dicts(state, records, attempts, PROGRAM_WORDS if job.program else {})
     write_attempts(job.output, state, as_dicts, display.problem)
     return records, attempts, as_dicts
 
@@ -231,15 +230,15 @@ def _in_short(job: TrainingJob, attempt: Attempt) -> str:
     why = f" ({attempt.class_})" if attempt.class_ else ""
     if job.program:
         return f"{attempt.outcome}{why}{f', it reported step {attempt.step}' if attempt.step else ''}"
-    return f"{attempt.outcome}{why}, {many(attempt.step, 'step is', 'steps are')} kept"
+    kept = many(attempt.step, "step is", "steps are") if attempt.step else "no step is"
+    return f"{attempt.outcome}{why}, {kept} kept"
 
 
 def _next_in_words(
     job: TrainingJob, begin: Begin, attempts: Sequence[Attempt], records: Sequence[Record], bench: Bench
 ) -> str:
     if job.program is None:
-        words = BEGIN_WORDS[begin]
-        return words if last_checkpoints(attempts) else words.replace("the last checkpoint", "the beginning")
+        return begin_in_words(begin, attempts)
     place = next_place(job.program, records, bench.results)
     return f"{PROGRAM_WORDS.get(begin, BEGIN_WORDS[begin])}, {place_in_words(job.program, place)}"
 

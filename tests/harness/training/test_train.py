@@ -64,7 +64,11 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(training: Train
         ("same-again", "failed", 40),
         ("same-again", "completed", 58),
     ]
-    assert training.display.problems[0].endswith(", 0 steps are kept; next: the same again, from the beginning")
+    assert [line["why"].rpartition(", from ")[2] for line in training.lines[1:3]] == [
+        "the beginning",
+        "the last checkpoint",
+    ]
+    assert training.display.problems[0].endswith(", no step is kept; next: the same again, from the beginning")
     assert training.display.problems[2] == (
         "attempt 3 hung (hang-forward), 20 steps are kept; next: the same again, from the last checkpoint"
     )
