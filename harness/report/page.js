@@ -211,12 +211,15 @@
 
   // ---- a run
 
+  // Words in backquotes are names or commands.
+  const quoted = (text) => text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
+
   function explanation(found) {
     const lines = found.lines.map((one) => make("li", {}, make("code", {}, `${one.file}:${one.line}`), make("pre", {}, one.text)));
     const safe = found.link && /^https?:\/\//.test(found.link);
     return make("div", { class: "cause" },
-      make("p", {}, make("strong", {}, "Cause: "), found.cause),
-      make("p", {}, make("strong", {}, "What helps: "), found.remedy),
+      make("p", {}, make("strong", {}, "Cause: "), ...quoted(found.cause)),
+      make("p", {}, make("strong", {}, "What helps: "), ...quoted(found.remedy)),
       found.presets.length ? make("p", {}, `Presets that do it: ${found.presets.join(", ")}`) : "",
       lines.length ? make("ul", {}, ...lines) : "",
       safe ? make("p", {}, make("a", { href: found.link, rel: "noreferrer" }, found.link)) : "");

@@ -254,6 +254,7 @@ def test_a_failed_run_comes_with_evidence_remedy_and_how_to_repeat_it(page: Page
     view = page.locator("#view")
     expect(view.get_by_text("a copy between host and GPU does not come to an end")).to_be_in_viewport()
     expect(view.get_by_text("copies without the DMA engines")).to_be_in_viewport()
+    expect(view.get_by_text("copies without the DMA engines").locator("code")).to_contain_text("matrix doctor")
     expect(view.get_by_text("log.txt:7")).to_be_visible()
     # Hostile text is shown literally.
     expect(view.locator("li pre").first).to_contain_text("</script><script>window.hurt = 1</script>")

@@ -26,7 +26,11 @@ EVIDENCE = {
         "run it with AMD_SERIALIZE_KERNEL=3",
         "debug-serialize",
     ),
-    "no-progress": ("a copy between host and GPU does not come to an end", "copies without the DMA engines", "no-sdma"),
+    "no-progress": (
+        "a copy between host and GPU does not come to an end",
+        "copies without the DMA engines (`matrix doctor`)",
+        "no-sdma",
+    ),
 }
 
 
