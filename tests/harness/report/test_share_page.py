@@ -1,6 +1,7 @@
 """Tests of `matrix report --share`: a page that names nobody, and records that another host can import."""
 
 import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -90,6 +91,8 @@ def test_the_page_shows_cards_cells_starts_and_hours_and_nobodys_name(command: C
     text = (tmp_path / "mine.html").read_text(encoding="utf-8")
     found = [telling for telling in (*PLANTED, "m" * 16, str(tmp_path)) if telling in text]
     assert not found
+    assert re.findall("<table([^>]*)>", text)[-1:] == [' aria-label="Cells"']
+    assert "<table>" not in text
     tags = Tags(text)
     assert not tags.names & {"script", "img", "link"}
     assert tags.loaded == []
