@@ -40,6 +40,7 @@ _ACCEPTED = {
     "greater_than_equal": "should be {ge} or more",
     "less_than": "should be less than {lt}",
     "less_than_equal": "should be {le} or less",
+    "string_pattern_mismatch": "should match {pattern}",
     "string_too_short": "should have {min_length} characters or more",
     "too_short": "should have {min_length} entries or more",
     "literal_error": "should be {expected}",

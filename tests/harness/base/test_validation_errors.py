@@ -27,6 +27,7 @@ class Values(BaseModel):
     entries: tuple[int, ...] = Field((), min_length=1)
     limits: dict[str, int] = {}
     side: Literal["open", "close"] = "open"
+    name: str = Field("", pattern=r"^[a-z]+$")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ class Values(BaseModel):
         ("count", "zero", "should be a whole number, not 'zero'"),
         ("count", 1.5, "should be a whole number, not 1.5"),
         ("count", None, "should be a whole number, not nothing"),
+        ("name", "My", "should match ^[a-z]+$, not 'My'"),
         ("count", 0, "should be 1 or more, not 0"),
         ("count", 9, "should be less than 9, not 9"),
         ("share", "half", "should be a number, not 'half'"),
