@@ -15,7 +15,7 @@ from typing import Any, Literal
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.storage import file_hash, json_hash, locked, tree_hash, write_json
-from harness.base.paths import APP, APPS, ENVIRONMENTS
+from harness.base.paths import APP, APPS, ENVIRONMENTS, REHEARSAL
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
 from harness.environments.in_use import keep_in_place
 from harness.environments.python import pins
@@ -148,6 +148,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
             (folder / STAMP).unlink(missing_ok=True)
             download, disk = stack.budget.download, stack.budget.disk
             what = f"downloads at most {download:g} GB, takes {disk:g} GB of disk and some minutes"
+            if REHEARSAL:
+                what = "its wheels come from the index on loopback"
             notify(f"making the environment of stack {stack.name}: {what}")
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)

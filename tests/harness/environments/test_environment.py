@@ -112,6 +112,16 @@ def test_another_python_makes_another_environment(
     assert before.identity["lock"] != after.identity["lock"]
 
 
+def test_a_rehearsal_does_not_say_that_it_downloads(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "REHEARSAL", tmp_path)
+    use(FakeUv(lambda _: None), monkeypatch)
+    said: list[str] = []
+    ensure_environment(stack, said.append)
+    assert said == ["making the environment of stack cpu: its wheels come from the index on loopback"]
+
+
 def test_where_pytorchs_index_cannot_be_reached_the_cpu_stack_takes_pypis_build_and_says_what_it_costs(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
