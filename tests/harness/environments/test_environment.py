@@ -116,6 +116,7 @@ def test_a_rehearsal_does_not_say_that_it_downloads(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "REHEARSAL", tmp_path)
+    (tmp_path / "locks" / "cpu-py3.13.txt").write_text("here", encoding="utf-8")
     use(FakeUv(lambda _: None), monkeypatch)
     said: list[str] = []
     ensure_environment(stack, said.append)
