@@ -91,12 +91,13 @@ def inject(
         except KeyboardInterrupt:
             interrupted = True
         _print_injections(injections, wide=wide, as_json=as_json)
-        made = sum(one.record is not None for one in injections)
+        records = [one.record for one in injections if one.record]
+        made = len(records)
         if interrupted or not made:
             err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {count} faults were injected.")
         if made:
-            explain = settings.invocation.in_results(faults.folder).command("explain", "RUN")
-            err.print(f"Why each ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)
+            explain = settings.invocation.in_results(faults.folder).command("explain", records[-1].intent.run_id)
+            err.print(f"Why the last one ended as it did: {explain}", soft_wrap=True, highlight=False, markup=False)
     sys.exit(INTERRUPTED if interrupted else 0 if all_as_expected(injections) else 1)
 
 

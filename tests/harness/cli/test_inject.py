@@ -82,4 +82,4 @@ def test_what_was_made_before_an_interruption_is_shown(
     assert f"{KINDS[0].name}: skipped: for a reason" in done.stderr
     assert "skipped: for a reason" in done.stdout
     assert " (r1)\n" in done.stderr
-    assert re.search(r" --matrix M --results /\S+/faults explain RUN\n", done.stderr)
+    assert re.search(r" --matrix M --results /\S+/faults explain r1\n", done.stderr)
