@@ -87,7 +87,8 @@ def _main(path: Path) -> str | None:
         return f"{type(error).__name__}: {error}"
     while left:
         value = left.pop()
-        if isinstance(value, torch.Tensor):
+        # A tensor on the meta device has no values.
+        if isinstance(value, torch.Tensor) and not value.is_meta:
             return None
         # A list may be in another one twice, and in itself.
         if id(value) not in seen:

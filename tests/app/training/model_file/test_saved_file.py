@@ -87,10 +87,11 @@ betas = (0.9, 0.999)
         (saved({"a": nested, "groups": [{"betas": betas}] * 9}), ""),
         (saved({"w": torch.nn.Parameter(torch.zeros(2)), "of": torch.Size([2])}, legacy=True), ""),
         (saved(empty), "it holds no tensor"),
+        (saved(torch.zeros(2, device="meta")), "it holds no tensor"),
         (b"no model", ".*Error: .*"),
         (b"", ".*Error: .*"),
     ],
-    ids=["nested", "legacy", "empty", "other", "nothing"],
+    ids=["nested", "legacy", "empty", "meta", "other", "nothing"],
 )
 def test_a_file_of_weights_loads_and_holds_a_tensor(content, said, tmp_path):
     (tmp_path / "m.pt").write_bytes(content)
