@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.files.storage import read_regular
 from harness.base.time_limits import BackgroundCall
-from harness.doctor.compatibility import supported_first
+from harness.doctor.disk_order import supported_first
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find

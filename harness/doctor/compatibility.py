@@ -1,7 +1,6 @@
 """The compatibility of drivers, kernels and GPUs with ROCm versions, read from `compatibility.yaml`."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 from packaging.version import Version
 
 from harness.base.files.yaml_lines import read_yaml
-from harness.environments.capabilities import Capabilities, stack_by_stack
 from harness.matrix.stacks import Stack
 
 
@@ -65,19 +63,6 @@ def is_outside(module: str | None, stack: Stack | None) -> bool:
     """Return whether a driver is known not to support the ROCm version of a stack."""
     window = window_of(module) if module else None
     return bool(window and stack and stack.rocm and not window.holds(stack.rocm))
-
-
-def supported_first(
-    stacks: Sequence[Stack], before: Sequence[Stack], able: Capabilities, module: str | None
-) -> Sequence[Stack]:
-    """Return stacks in the order in which they take disk; `before` are made before them.
-
-    If one that the driver supports would have no room, those that the driver does not support come last.
-    """
-    rooms = stack_by_stack([*before, *stacks], able)[len(before) :]
-    if any(room.fits is False and not is_outside(module, one) for one, room in zip(stacks, rooms, strict=True)):
-        return sorted(stacks, key=lambda one: is_outside(module, one))
-    return stacks
 
 
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:

@@ -11,7 +11,7 @@ from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import Plan, make_plan
 from harness.campaign.planning.screen_gpus import gpus_in_question
 from harness.campaign.planning.tallies import Tallies
-from harness.doctor.compatibility import supported_first
+from harness.doctor.disk_order import supported_first
 from harness.doctor.read import read_machine
 from harness.doctor.side_by_side import why_not_side_by_side
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
