@@ -15,14 +15,13 @@ from pathlib import Path
 from harness.base.files.storage import read_regular, unfinished
 from harness.base.paths import state_folder
 from harness.base.sysfs import REAL_ROOT
+from harness.evidence.files.temporary_folder import MOST_TAKEN
 from harness.host.fingerprint import machine_of
 
 NAME = "records.db"
 # A file beside the index that names its results folder.
 OWNER = "results-folder"
 OWNER_ALONE = 0o700
-# Most places for temporary files that are passed over because other users have taken them.
-MOST_TAKEN = 50
 
 
 def index_file(results: Path) -> Path:
@@ -47,6 +46,7 @@ def index_file(results: Path) -> Path:
             continue
         if os.access(folder, os.W_OK) and folder.lstat().st_uid == os.geteuid():
             return folder / NAME
+    # A name that nobody can take beforehand.
     return unfinished(place) / NAME
 
 

@@ -67,7 +67,7 @@ def write_pieces_durably(file: Path, pieces: Iterable[bytes]) -> None:
     Raises:
         UserError: as `write_durably`.
     """
-    temporary = Path(unfinished(file).name)
+    temporary = unfinished(Path(file.name))
     try:
         make_folder_durably(file.parent)
         folder = _open_folder(file.parent)
