@@ -13,7 +13,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, CHECKOUT
 from harness.environments import app_wheel, environment
-from harness.environments.docker import build, images
+from harness.environments.docker import build, images, own_images
 from harness.environments.docker.build import ensure_cell_image, ensure_stack_image
 from harness.environments.docker.builder_copies import copies_in_builder, drop_copies
 from harness.environments.docker.images import Image, cell_tag, find, stack_tag
@@ -101,8 +101,13 @@ def test_the_same_inputs_are_never_built_twice(
     assert ensure_cell_image(engine, matrix.cells["cpu-plain"]).id == images["cpu-plain"].id
 
 
-def test_a_tag_that_somebody_moved_is_put_right(engine: Engine, matrix: Matrix, images: dict[str, Image]) -> None:
+def test_a_tag_that_somebody_moved_is_put_right(
+    engine: Engine, matrix: Matrix, images: dict[str, Image], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     cell = matrix.cells["cpu-plain"]
+    # The image may be of another checkout, and then the tag is not this checkout's to move.
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images")
+    own_images.remember(images["cpu-plain"])
     engine.client.api.tag(images["cpu-no-sdma"].id, *cell_tag(cell).split(":"))
     assert ensure_cell_image(engine, cell).id == images["cpu-plain"].id
     moved = find(engine, cell_tag(cell))
