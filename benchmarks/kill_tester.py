@@ -44,7 +44,7 @@ STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n" + "".join(
     f"{date(2024, 1, 2) + timedelta(day)}T14:30:00Z,1,1,1,1,1,\n" for day in range(90)
 )
 REPEATS = 6
-# The stack accepts any accelerator, because a stack for CPUs would have to verify the run and the stand-in cannot.
+# The stack accepts any accelerator, because the stand-in is no stack for CPUs that could be installed.
 STAND_IN_STACK, REAL_STACK = "host: {accelerator: any}", 'cpu: {accelerator: cpu, torch: "2.13.0"}'
 MATRIX = """\
 schema: 2
@@ -62,6 +62,13 @@ def write_stand_in(python: Path) -> None:
     words = shlex.join([sys.executable, "-I", "-S", str(CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py")])
     python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
+
+
+def write_matrix(program: Path) -> None:
+    """Write a program that is `matrix`, but for the runs of the stand-in being verified by the stand-in."""
+    words = shlex.join([sys.executable, str(HERE / "stand_in_matrix.py")])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 @dataclass(frozen=True)

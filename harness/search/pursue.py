@@ -11,7 +11,7 @@ from typing import Protocol
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, End, EndReason, Tally, next_run
 
-# After so many runs of a cell in a row that do not count because they were not begun, the cell is left out.
+# After so many runs of a cell in a row that show nothing of it, the cell is left out.
 UNCOUNTED = 3
 
 
@@ -62,9 +62,14 @@ def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[
         known, seconds = runner.known()
         if last is not None:
             candidate, counted = last
-            uncounted[candidate] = 0 if known.get(candidate, Tally()).runs > counted else uncounted[candidate] + 1
+            uncounted[candidate] = (
+                0 if known.get(candidate, Tally()).shown.starts > counted else uncounted[candidate] + 1
+            )
             if uncounted[candidate] == UNCOUNTED:
-                why = f"{UNCOUNTED} runs in a row were not begun on an unhealthy GPU (`matrix doctor`)"
+                why = (
+                    f"{UNCOUNTED} runs in a row show nothing of it: they were not begun on an unhealthy GPU (`matrix "
+                    f"doctor`), or not verified (`matrix status {candidate.cell}` says why)"
+                )
                 runner.leave_out(candidate, why)
             last = None
         candidates = runner.candidates()
@@ -76,4 +81,4 @@ def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[
             return Pursuit(reason, tallies, seconds, left_out)
         chosen = decision.candidate
         if runner.run(chosen, decision.seconds_left, decision.runs_of_it):
-            last = chosen, known.get(chosen, Tally()).runs
+            last = chosen, known.get(chosen, Tally()).shown.starts

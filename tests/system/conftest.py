@@ -16,7 +16,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
+from benchmarks.kill_tester import STAND_IN_BARS, write_matrix, write_stand_in
 from harness.base.paths import CHECKOUT
 from harness.base.sysfs import REAL_ROOT
 from harness.cli.main import main
@@ -256,10 +256,13 @@ def _for_stand_in(matrix: str) -> str:
 class Command:
     """Makes command lines of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
 
-    def __init__(self, matrix_file: Path, stand_in: Path | None, data: Path | None = None) -> None:
+    def __init__(
+        self, matrix_file: Path, stand_in: Path | None, data: Path | None = None, program: str = PROGRAM
+    ) -> None:
         self.matrix_file = matrix_file
         self._stand_in = stand_in
         self._data = data or (stand_in / "bars.csv" if stand_in else None)
+        self._program = program
 
     def adapted(self, matrix: str) -> str:
         """Return the text of a matrix file with one stack, adapted for the stand-in if there is one."""
@@ -267,21 +270,29 @@ class Command:
 
     def on(self, matrix_file: Path) -> "Command":
         """Return a maker of such command lines for another matrix file."""
-        return Command(matrix_file, self._stand_in, self._data)
+        return Command(matrix_file, self._stand_in, self._data, self._program)
+
+    def verified(self, folder: Path) -> "Command":
+        """Return a maker of such command lines whose runs are verified, too, if they are of the stand-in."""
+        if self._stand_in is None:
+            return self
+        write_matrix(folder / "matrix")
+        return Command(self.matrix_file, self._stand_in, self._data, str(folder / "matrix"))
 
     def slow(self, folder: Path, seconds: float = 0.4) -> "Command":
         """Return a maker of such command lines with steps of `seconds`, so that a test can watch the stand-in."""
         if self._stand_in is None:
             return self
         (folder / SLOW).write_text(str(seconds), encoding="utf-8")
-        return Command(self.matrix_file, self._stand_in, Path(shutil.copy(self._stand_in / "bars.csv", folder)))
+        data = Path(shutil.copy(self._stand_in / "bars.csv", folder))
+        return Command(self.matrix_file, self._stand_in, data, self._program)
 
     def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
         """Return the command line; commands that run something also get the options that a stand-in needs."""
         place: tuple[str, ...] = ()
         if self._stand_in and words[0] in ("run", "run-cell", "minimise", "compare"):
             place = ("--python", str(self._stand_in / "python"), "--data", str(self._data))
-        return [PROGRAM, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
+        return [self._program, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
 
 
 @pytest.fixture(params=["stand-in", pytest.param("app", marks=pytest.mark.long)])

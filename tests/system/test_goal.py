@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kill_tester import Place
+from benchmarks.kill_tester import Place, write_matrix
 from harness.evidence.verdicts.rates import runs_to_show
 from tests.system.conftest import Command
 
@@ -33,7 +33,7 @@ def searching(tmp_path: Path, quick_command: Command) -> Command:
         "loader_workers: 0", "loader_workers: 0\n    vpoc_path: naive"
     )
     file.write_text(text + LOW, encoding="utf-8")
-    return quick_command.on(file)
+    return quick_command.on(file).verified(tmp_path)
 
 
 @pytest.fixture
@@ -128,9 +128,10 @@ class Searching(Place):
         super().make()
         with (self.folder / "matrix.yaml").open("a", encoding="utf-8") as file:
             file.write(LOW)
+        write_matrix(self.folder / "matrix")
 
     def command(self) -> list[str]:
-        words = super().command()
+        words = [str(self.folder / "matrix"), *super().command()[1:]]
         at = words.index("--repeats")
         return [*words[:at], "--until", "known-good", *words[at + 2 :]]
 

@@ -76,9 +76,11 @@ def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
 
     A start succeeds when the first training step ends; a run that resumed behind its last step, and passed, made no
     start. Of a run that was interrupted while it progressed only the hours count; of a run whose hours are not known,
-    only the start.
+    only the start; of a run that was not verified, only a failure.
     """
-    paired = [(row, counts[row.run_id]) for row in rows]
+    paired = [
+        (row, counts[row.run_id]) for row in rows if not row.is_unverified or counts[row.run_id].counts_as == "failed"
+    ]
     counted = [row for row, count in paired if count.counts]
     failed = [row for row, count in paired if count.counts_as == "failed" and row.first_step]
     lives = (

@@ -57,6 +57,11 @@ def conclude_stages(
             f"{', '.join(map(str, screened))}, and no run was to use it (`--use-screen-gpu`, or move the screen to the "
             "processor's own graphics)."
         )
+    if unverified := [_named(one) for one in end.contenders if one.unverified]:
+        sentence += (
+            f" The runs of {some_of(unverified, _LISTED)} were not verified, and count for nothing: `matrix status "
+            "CELL` says why."
+        )
     if least_budget:
         sentence += nothing_fits(least_budget)
     for gpu in end.lost_gpus:

@@ -15,6 +15,9 @@ from harness.matrix.workloads import Workload
 from harness.search.stages.exploration import Explored
 from harness.search.stages.runs import SeenRuns, Setting, StageHost, totals_of_seen
 
+# After so many runs in a row that were not verified, a setting is run no more.
+UNVERIFIED_AT_MOST = 3
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -27,6 +30,7 @@ class Contender:
         missing: what it lacks until it reaches the tier.
         seconds_needed: the seconds of runs without a failure that would bring that.
         seconds_of_another: the seconds that a contender without any run would need.
+        unverified: its last runs were not verified, so that more of them would show nothing either.
     """
 
     setting: Setting
@@ -41,6 +45,7 @@ class Contender:
     long_runs: int
     seconds_needed: float
     seconds_of_another: float
+    unverified: bool = False
 
     @property
     def failures(self) -> int:
@@ -133,6 +138,8 @@ class Contenders:
             long_runs=many,
             seconds_needed=seconds,
             seconds_of_another=seconds_fresh,
+            unverified=len(runs) >= UNVERIFIED_AT_MOST
+            and all(run.passed and run.row.is_unverified for run in runs[-UNVERIFIED_AT_MOST:]),
         )
         return one, has_endured
 

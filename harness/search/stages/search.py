@@ -117,7 +117,8 @@ class _Decision:
         if good and good.rank == 0:
             return self._of_winner(good) or self.end("good", contenders)
         # A setting that uses the GPUs in a less wanted way than one that is good already has nothing more to show.
-        open_ = [one for one in contenders if one.failures < MOST_FAILURES and (not good or one.rank < good.rank)]
+        may_run = (one for one in contenders if one.failures < MOST_FAILURES and not one.unverified)
+        open_ = [one for one in may_run if not good or one.rank < good.rank]
         sound = sorted((one for one in open_ if one.is_sound), key=lambda one: (one.rank, one.seconds_needed))
         for one in self._in_turn(following, depth, sound, open_):
             if run := one if isinstance(one, StageRun) else self._endure(one):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.base.contract import CONTRACT
 from harness.evidence.files.app_files import Training
 from harness.evidence.files.run_files import EvidenceLine, Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
@@ -149,6 +150,9 @@ def record_of(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, co
         torch=stack.torch,
         rocm=stack.rocm,
         options=train_options(workload, 1),
+        contract=CONTRACT,
+        nonce="c" * 32,
+        verifier={"app": "a" * 64},
         time_limit=60,
         commands={"train": ("/python", "-m", "vpoc", "train", "--run-dir", "/work" if on_gpu else work)},
         variables={"train": {"HOME": work, **matrix.presets[kind.preset].variables}},

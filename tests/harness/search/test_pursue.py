@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from harness.evidence.verdicts.rates import runs_to_show
+from harness.evidence.verdicts.totals import Totals
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit, pursue
 from harness.search.schedule import Candidate, Tally
@@ -27,6 +28,7 @@ class ScriptedCandidateRunner:
     tallies: dict[Candidate, Tally] = field(default_factory=dict)
     ran: list[Candidate] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    shown: Totals | None = None
 
     def candidates(self) -> list[Candidate]:
         return list(self.left)
@@ -44,7 +46,7 @@ class ScriptedCandidateRunner:
         self.ran.append(candidate)
         passed, before = self.passes(candidate), self.tallies.get(candidate, Tally())
         if passed is not None:
-            self.tallies[candidate] = Tally(before.passes + passed, before.runs + 1)
+            self.tallies[candidate] = Tally(before.passes + passed, before.runs + 1, totals=self.shown)
         return True
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
@@ -85,3 +87,10 @@ def test_without_time_nothing_is_begun(every: bool) -> None:
     runner = ScriptedCandidateRunner(lambda _: True)
     assert pursued(replace(FIND, every=every), runner, time_left=0.0).why == "out-of-time"
     assert runner.ran == []
+
+
+def test_runs_that_pass_but_are_not_verified_come_to_an_end_that_says_so() -> None:
+    runner = ScriptedCandidateRunner(lambda _: True, left=[A], shown=Totals())
+    found = pursued(FIND, runner)
+    assert (found.why, runner.ran.count(A)) == ("exhausted", UNCOUNTED)
+    assert "not verified (`matrix status a` says why)" in runner.reasons[0]

@@ -56,6 +56,14 @@ def test_of_an_interrupted_run_only_the_hours_count(row: Row) -> None:
     assert totals(row, ended).failures == 1
 
 
+def test_of_a_run_that_was_not_verified_only_a_failure_counts(row: Row) -> None:
+    unverified = row._replace(verified=False)
+    interrupted = unverified._replace(outcome="interrupted", interrupted_by="ctrl-c")
+    assert totals(row, unverified, interrupted) == totals(row)
+    assert totals(row, unverified._replace(outcome="hung")) == totals(row, row._replace(outcome="hung"))
+    assert totals(unverified._replace(own_program=True)) == totals(row)
+
+
 @pytest.mark.parametrize("changes", [{"struck": "x"}, {"injected_fault": "crash@3"}])
 def test_of_what_does_not_count_nothing_does(changes: dict[str, str], row: Row) -> None:
     assert totals(row._replace(**changes)) == Totals()  # type: ignore[arg-type]

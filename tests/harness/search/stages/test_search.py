@@ -12,6 +12,7 @@ from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
 from benchmarks.verdicts import ROW
 from harness.evidence.verdicts.counting import NOT_BEGUN, RunCount
 from harness.matrix.workload_options import family
+from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.exploration import NOT_BEGUN_KIND, Explorer
 from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun
 from harness.search.stages.search import StageEnd, StageSearch
@@ -90,3 +91,26 @@ def test_a_run_that_was_not_begun_is_dropped_by_the_command_that_tried_it(
     wanted = Explorer(the_matrix(), host, seen).explore(stack, cells).next
     assert wanted
     assert ((wanted.setting, wanted.gpus) == (first.setting, first.gpus)) is again
+
+
+def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() -> None:
+    stack = stacks()[0]
+    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
+    seen: list[SeenRun] = []
+    for number in range(20):
+        if isinstance(decided := search.next(SeenRuns.of(seen), None), StageEnd):
+            break
+        row = ROW._replace(
+            run_id=f"r{number}",
+            cell=decided.cell.id,
+            stack=stack,
+            workload=decided.workload.name,
+            family=family(decided.workload, len(decided.gpus)),
+            started=float(number),
+            verified=False,
+        )
+        seen.append(SeenRun(row, RunCount("passed"), decided.gpus))
+    assert isinstance(decided, StageEnd)
+    sentence = conclude_stages(decided, 1).sentence
+    assert f"The runs of {cells[stack][0].id} were not verified, and count for nothing" in sentence
