@@ -136,7 +136,8 @@ def _nearest(
 ) -> str:
     said = []
     open_ = [one for one, now in statuses.items() if now == "open"]
-    if statuses[best] == "open" and tallies[best].runs:
+    unverified = [one for one in open_ if tallies[one].passes and not tallies[one].shown.starts]
+    if statuses[best] == "open" and tallies[best].runs and best not in unverified:
         left = straight_passes(tallies[best], goal)
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
         totals = tallies[best].shown
@@ -145,6 +146,9 @@ def _nearest(
         of_them = f" run{'s' * (left > 1)} of that length" if missing.hours else ""
         bring = f" ({missing.in_words})" if missing.hours else ""
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{of_them} would do{bring}{takes}")
+    if unverified:
+        ones = [f"{names[one]} {_counted(tallies[one])}" for one in unverified]
+        said.append(f"not verified, so nothing is shown (`matrix status CELL` says why): {some_of(ones, _LISTED)}")
     booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
     if booted:
         said.append(f"only another boot is missing for {some_of(booted, _LISTED)}")

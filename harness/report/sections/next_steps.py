@@ -49,7 +49,13 @@ def what_next(
         # Only a program of the user's own, or JAX, can have failed here: first explain why.
         run = Command(command=invocation.command("run"), why="runs the matrix on this host")
         return (*(_explaining(one, invocation) for one in found[:1]), run)
-    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intents, tags, matrix, invocation, made_here)
+    # More runs that are not verified would show nothing either.
+    shows_nothing = not best.verified and not best.totals.starts
+    steps = (
+        []
+        if best.tier in NOT_TO_BE_USED or shows_nothing
+        else _towards_training(best, intents, tags, matrix, invocation, made_here)
+    )
     failing = {cell for one in found for cell in one.cells}
     for one in found[:1]:
         explain = _explaining(one, invocation)
@@ -66,7 +72,8 @@ def what_next(
         ]
         # Where no cell works, trying a remedy is more useful than the evidence of the failure.
         steps += [explain, *tried] if steps else [*tried, explain]
-    status = Command(command=invocation.command("status", best.cell), why="lists the runs of the best cell")
+    lists = "lists the runs of the best cell" + ", and why they were not verified" * shows_nothing
+    status = Command(command=invocation.command("status", best.cell), why=lists)
     return tuple(steps) or (status,)
 
 

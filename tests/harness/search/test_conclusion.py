@@ -51,6 +51,14 @@ def test_when_the_time_is_over_the_nearest_is_named_with_what_is_missing() -> No
     assert conclusion.continues
 
 
+def test_more_runs_are_not_offered_where_those_that_passed_were_not_verified() -> None:
+    sentence = concluded(FIND, "exhausted", Tally(3, 3, totals=Totals()), Tally(0, 5), Tally(0, 5)).sentence
+    assert sentence == (
+        "No cell was found to be known-good: not verified, so nothing is shown "
+        "(`matrix status CELL` says why): cpu-a (3 of 3 passed); dropped: cpu-b (0 of 5 passed), cpu-c (0 of 5 passed)."
+    )
+
+
 def test_that_none_was_found_is_said() -> None:
     hopeless = Tally(0, 5)
     conclusion = concluded(FIND, "exhausted", hopeless, hopeless, hopeless)

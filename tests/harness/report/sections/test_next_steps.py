@@ -128,6 +128,12 @@ def test_more_runs_have_the_cell_data_lookback_and_a_workload_that_counts(
     assert commands(rows, **OWN) == [f"{until} soak {ASKED}"]
 
 
+def test_more_runs_are_not_offered_where_none_was_verified(make_rows: MakeRows, commands: Commands) -> None:
+    none, later = make_rows("cpu-plain", 2, verifier=None, **OWN), make_rows("cpu-plain", 3, **OWN)
+    assert commands(none, **OWN) == [f"{PLACE} status cpu-plain"]
+    assert "--until" in commands([*none, *later[2:]], **OWN)[0]
+
+
 def test_after_runs_of_uncommitted_changes_it_runs_again_and_is_no_search_without_end(
     make_rows: MakeRows, commands: Commands, matrix: Matrix
 ) -> None:
