@@ -3,6 +3,8 @@
 import time
 
 MINUTE, HOUR = 60, 3600
+# Longest time that an option accepts.
+LONGEST_SECONDS = 1000 * 24 * HOUR
 
 
 def span(seconds: float) -> str:

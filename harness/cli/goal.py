@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from harness.base.durations import LONGEST_SECONDS
 from harness.base.errors import UserError
 from harness.cli.shared import FiniteRange, Settings, err
 from harness.matrix.workload_options import STANDARD_WORKLOAD
@@ -12,7 +13,6 @@ from harness.matrix.workloads import Workload
 from harness.search.goal import Goal
 
 UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-LONGEST_SECONDS = 1000 * UNIT_SECONDS["d"]
 
 
 class Duration(click.ParamType[float]):

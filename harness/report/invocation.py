@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.command_words import PROGRAM, with_option, with_typed_commands
+from harness.base.durations import LONGEST_SECONDS
 from harness.evidence.files.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import STDOUT, Program
@@ -91,18 +92,20 @@ def work_words(intent: Intent, matrix: Matrix, workload: str | None = None) -> t
     words += lookback_words(intent, named.lookback if named else USUAL_LOOKBACK)
     if has_own_data(intent):
         words += ["--data", intent.data.path]
-    if intent.stack == "host":
+    # A program's command may be any, also one that begins with no interpreter.
+    if intent.stack == "host" and not intent.program:
         words += [word for command in [*intent.commands.values()][:1] if command for word in ("--python", command[0])]
     return tuple(words)
 
 
-def program_words(program: Program) -> tuple[str, ...]:
+def program_words(program: Program, time_limit: int) -> tuple[str, ...]:
     """Return the options that give another run a program that was named by --app, and, last, its command."""
     given = {
         "--app": program.source,
         "--data": next(iter(program.data), None),
         "--requirements": program.requirements,
         "--progress": None if program.progress == STDOUT else program.progress,
+        "--time-limit": f"{min(time_limit, LONGEST_SECONDS)}s",
         "--stall-limit": f"{program.stall_limit}s",
     }
     words = [word for name, value in given.items() if value for word in (name, value)]

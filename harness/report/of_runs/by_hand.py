@@ -38,7 +38,8 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
 
     No `matrix` command exists for workloads and cells that the matrix file does not have, for options that stages
     changed, and for injected faults. Return None if the data stayed on another host, if there are no commands by hand
-    where no `matrix` command exists, or if the fault came from outside the app.
+    where no `matrix` command exists, if the interpreter of the stack `host` is not known, or if the fault came from
+    outside the app.
     """
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
@@ -48,9 +49,9 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
     if fault or not listed or changed_options(intent, matrix):
         by_hand = "\n".join(commands_by_hand(intent))
         return Command(command=by_hand, why="Run it again, by hand; nothing is recorded") if by_hand else None
-    if not intent.commands and intent.stack == "host":
+    if intent.stack == "host" and (intent.program or not intent.commands):
         return None
-    program = program_words(of_app) if of_app else ()
+    program = program_words(of_app, intent.time_limit) if of_app else ()
     words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix), *program)
     return Command(command=words, why="Run it again, watched and recorded")
 

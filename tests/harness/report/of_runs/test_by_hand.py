@@ -19,6 +19,7 @@ from harness.registry.share.scrub import Scrubber
 from harness.report.of_runs import by_hand as module
 from harness.report.of_runs.by_hand import again, commands_by_hand
 from harness.run.workload_data import synthetic_place
+from harness.training.options import YEARS
 
 MakeIntent = Callable[..., Intent]
 
@@ -109,14 +110,18 @@ def test_a_program_of_the_users_own_is_repeated_by_the_tool_or_not_at_all(
     program = {"command": ["python", "train.py"], "source": "/code", "data": ["/b.csv"], "stall_limit": 60}
     more = {"progress": r"iter (?P<step>\d+)", "produces": [{"file": "model.pt"}]}
     ran = {"program": program | more, "workload": "app-code", "commands": {"train": ("python", "train.py", "--resume")}}
-    intent = make_intent(**ran)
+    intent = make_intent(**ran, time_limit=7200)
     assert command(intent, matrix) == (
         ".venv/bin/matrix run-cell cpu-plain --executor process --app /code --data /b.csv --progress "
-        r"'iter (?P<step>\d+)' --stall-limit 60s --produces model.pt -- python train.py"
+        r"'iter (?P<step>\d+)' --time-limit 7200s --stall-limit 60s --produces model.pt -- python train.py"
     )
+    # `matrix train` sets none: the limit is then that of ten years, which no option accepts.
+    assert "--time-limit 86400000s" in command(make_intent(**ran, time_limit=YEARS), matrix)
     assert commands_by_hand(intent) == ()
     other: tuple[dict[str, Any], ...] = ({"cell": "cpu-plain~x"}, {"workload": "of an older file"}, {"commands": {}})
-    assert [again(make_intent(**ran | changes), matrix) for changes in other] == [None] * 3
+    # It is not recorded which interpreter the stack `host` used.
+    other += ({"stack": "host", "cell": "host-plain"},)
+    assert [again(make_intent(**ran | changes), matrix) for changes in other] == [None] * 4
 
 
 def test_what_trained_on_data_that_stayed_elsewhere_is_not_repeated(make_intent: MakeIntent, matrix: Matrix) -> None:
