@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import NoSpaceError, UserError
+from harness.base.files.file_system_sync import sync_file_system
 from harness.base.files.storage import file_hash, json_hash, locked, tree_hash, write_json
 from harness.base.paths import APP, APPS, ENVIRONMENTS, REHEARSAL
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
@@ -154,6 +155,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
             uv("venv", "--quiet", "--clear", "--python", base, folder)
             lock, build = install_stack(stack, version, python, notify=notify)
             made = {**_identity(base, lock), "python": version, "build": build}
+            # A run may take the host down, and what has a stamp is never made again.
+            sync_file_system(folder)
             write_json(folder / STAMP, made)
     app = install_app(notify)
     identity = {key: made[key] for key in ("interpreter", "lock")} | {"app": app.name}
@@ -278,6 +281,8 @@ def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
         shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=NOT_SOURCE)
         place_kernel(temporary)
         temporary.chmod(0o755)
+        # A run may take the host down, and a folder of that name is never made again.
+        sync_file_system(temporary)
         with suppress(OSError):
             # Another process may have been faster; a folder of that name has the same content.
             temporary.rename(folder)

@@ -19,6 +19,7 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from harness.base.errors import NoAnswerError, NoEngineError, NoSpaceError, UserError
+from harness.base.files.file_system_sync import sync_file_system
 from harness.base.wording import size_in_words
 from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine_client import Api, Client
@@ -139,6 +140,8 @@ class Engine:
     def while_disk_has_room(self, told: Iterable[TransferPart], doing: str) -> Iterator[TransferPart]:
         """Yield the parts of a transfer while the disk of images has room: no manifest says how much room it takes.
 
+        After the last part the images are written to the disk.
+
         Raises:
             NoSpaceError: when there is too little room, saying how much is left.
         """
@@ -147,6 +150,12 @@ class Engine:
             if free < RESERVE_BYTES:
                 raise NoSpaceError(f"{doing}: {self.folder}: only {size_in_words(free)} are left; free space there")
             yield one
+        self.sync_images()
+
+    def sync_images(self) -> None:
+        """Write new images to the disk: engines do not, and keep an image whose files a host that went down emptied."""
+        if self.folder:
+            sync_file_system(self.folder)
 
     @cached_property
     def builder(self) -> "Builder":

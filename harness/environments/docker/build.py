@@ -262,6 +262,7 @@ def _build(
         text = stream.read()
     if process.returncode:
         raise UserError(f"image {name} could not be built: {_reason(text, engine)}; the builder's whole log is {log}")
+    engine.sync_images()
 
 
 def _reason(text: str, engine: Engine) -> str:

@@ -76,6 +76,7 @@ def bring_image(engine: Engine, wanted: NodeImage, saved: ReadFolder, notify: No
         if image := _find(engine, wanted):
             return image
         _transfer(engine, wanted, saved, notify)
+        engine.sync_images()
         image = _find(engine, wanted)
     if image is None:
         raise UserError(f"{wanted.place}: image {wanted.id[:19]} is not in it; {wanted.remedy}")

@@ -152,6 +152,16 @@ def test_a_transfer_ends_where_the_disk_of_images_is_nearly_full(
         next(pieces)
 
 
+def test_images_are_on_the_disk_after_a_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(engine, "sync_file_system", synced.append)
+    here = engine.Engine("unix:///x", None)
+    for folder in (tmp_path, None):
+        vars(here)["folder"] = folder
+        assert list(here.while_disk_has_room([b"1"], "pulling it")) == [b"1"]
+    assert synced == [tmp_path]
+
+
 def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUILDX_BUILDER", "somewhere-else")
     variables = Builder("docker", "unix:///x", (), ()).variables

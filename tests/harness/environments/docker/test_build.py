@@ -28,3 +28,12 @@ def test_the_tag_of_a_cell_is_moved_to_no_image_of_somebody_else(
     engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
     assert build.ensure_cell_image(engine, matrix.cells["cpu-plain"]) is image
     assert tagged == [image.id] * moved
+
+
+def test_an_image_is_on_the_disk_once_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "BUILDS", tmp_path)
+    synced = list[str]()
+    builder = SimpleNamespace(program="true", build=(), variables={})
+    engine: Any = SimpleNamespace(builder=builder, sync_images=lambda: synced.append("images"))
+    build._build(engine, "cpu", "FROM scratch", {}, ())
+    assert synced == ["images"]
