@@ -83,7 +83,7 @@ def make_attempt(
             [pending], change=lambda run: _as_attempt_at_program(run, settings, place)
         )
         return
-    checkpoints = _checkpoints(job, before)
+    checkpoints = checkpoints_for(job, before)
     runner = Runner(bench, job.workload, display, state.id)
     runner.run(
         [pending],
@@ -127,8 +127,8 @@ def _as_attempt_at_program(run: Run, settings: AttemptSettings, place: TakenOver
     return replace(run, cell=replace(run.cell, preset=preset), resume_from=(), taken_over=place)
 
 
-def _checkpoints(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
-    """Return the checkpoints to resume from."""
+def checkpoints_for(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
+    """Return the checkpoints that an attempt resumes from; `before` are those made before it."""
     found = last_checkpoints(before)
     if found or any(attempt.wrong for attempt in before) or not job.resume:
         return found

@@ -125,15 +125,10 @@ def last_checkpoints(attempts: Sequence[Attempt]) -> tuple[PurePath, ...]:
     return attempts[-1].checkpoints if attempts and not again else ()
 
 
-def verified_since(attempts: Sequence[Attempt]) -> int:
-    """Return the optimizer steps, over all models, at which the last attempt resumed; only later steps are verified."""
-    return steps_done(last_checkpoints(attempts[:-1]))
-
-
-def begin_in_words(begin: Begin, before: Sequence[Attempt]) -> str:
-    """Return how an attempt begins, in words; `before` are those made before it."""
-    words = BEGIN_WORDS[begin]
-    if last_checkpoints(before):
+def begin_in_words(begin: Begin, *, resumes: bool) -> str:
+    """Return how an attempt begins, in words. `resumes`: from a checkpoint, perhaps one of an earlier training."""
+    words = BEGIN_WORDS["resumed" if resumes and begin == "first" else begin]
+    if resumes:
         return words
     return words.replace("resumed from", "once more, from").replace("the last checkpoint", "the beginning")
 
@@ -150,7 +145,7 @@ def attempts_as_dicts(
             "run": record.intent.run_id,
             "cell": record.intent.cell,
             "begin": attempt.begin,
-            "why": words.get(attempt.begin) or begin_in_words(attempt.begin, attempts[: number - 1]),
+            "why": words.get(attempt.begin) or begin_in_words(attempt.begin, resumes=any(record.intent.resumed)),
             "micro_batch_size": record.intent.options.get("micro_batch_size"),
             "outcome": record.outcome,
             "diagnosis": record.diagnosis,

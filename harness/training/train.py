@@ -17,7 +17,14 @@ from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.workload_options import device_count
-from harness.training.attempt import PlannedRestart, TrainingJob, gpus_of_cell, healthy_gpus, make_attempt
+from harness.training.attempt import (
+    PlannedRestart,
+    TrainingJob,
+    checkpoints_for,
+    gpus_of_cell,
+    healthy_gpus,
+    make_attempt,
+)
 from harness.training.attempts import (
     ATTEMPTS_FILE,
     BEGIN_WORDS,
@@ -25,7 +32,6 @@ from harness.training.attempts import (
     attempts_of,
     begin_in_words,
     records_of,
-    verified_since,
     write_attempts,
 )
 from harness.training.fallbacks import Attempt, AttemptSettings, Begin, Exhausted, next_fallback, settings_after
@@ -76,7 +82,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             settings = settings_after(asked, state.begins)
             begin = _next(attempts, settings, job, bench)
             if begin is None:
-                _report_unverified(job, attempts, records[-1], display)
+                _report_unverified(job, records[-1], display)
                 return _finish(job, state, file, records[-1], as_dicts, bench, display)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
@@ -159,11 +165,11 @@ def _so_far(
     return records, attempts, as_dicts
 
 
-def _report_unverified(job: TrainingJob, attempts: Sequence[Attempt], last: Record, display: Display) -> None:
+def _report_unverified(job: TrainingJob, last: Record, display: Display) -> None:
     """Report which part of the model was not verified, if any. `last`: the record of the attempt that trained it."""
     if why := last.not_verified or (None if job.program else last.intent.not_verified):
         display.problem(f"the model was not verified independently: {why}")
-    elif since := verified_since(attempts):
+    elif since := sum(last.intent.resumed):
         display.problem(
             f"the model was verified from step {since} on: other attempts made the steps before, which cannot be "
             "repeated for comparison; that they were made is known from progress alone"
@@ -238,7 +244,7 @@ def _next_in_words(
     job: TrainingJob, begin: Begin, attempts: Sequence[Attempt], records: Sequence[Record], bench: Bench
 ) -> str:
     if job.program is None:
-        return begin_in_words(begin, attempts)
+        return begin_in_words(begin, resumes=bool(checkpoints_for(job, attempts)))
     place = next_place(job.program, records, bench.results)
     return f"{PROGRAM_WORDS.get(begin, BEGIN_WORDS[begin])}, {place_in_words(job.program, place)}"
 

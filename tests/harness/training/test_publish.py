@@ -18,6 +18,7 @@ from harness.training.own_program import publish_program
 from harness.training.state import new_state
 from tests.harness.training.scripted_attempts import (
     DONE,
+    Script,
     ScriptedAttemptsBench,
     TrainingUnderTest,
     resumed_at,
@@ -51,12 +52,15 @@ def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(trai
     write_checkpoint(training.job.output / "bars2_checkpoints", 99)
     job = training.job
     training.job = replace(job, resume=True)
-    training.train(replace(DONE, step=87))
-    assert resumed_at(training.bench.made[0]) == 58
+    training.train(Script(accounted=()), replace(DONE, step=87))
+    assert [resumed_at(run) for run in training.bench.made] == [58, 58]
+    assert [line["why"].rpartition("from ")[2] for line in training.lines] == ["the last checkpoint"] * 2
+    assert training.display.problems[0].endswith("; next: the same again, from the last checkpoint")
+    assert training.display.problems[1].startswith("the model was verified from step 58 on: ")
     assert len(list(earlier.iterdir())) == 2
     training.job, training.state = job, new_state("key", "cpu-plain", None)
     training.train(replace(DONE, step=60))
-    assert resumed_at(training.bench.made[1]) == 0
+    assert resumed_at(training.bench.made[2]) == 0
     assert len(list(earlier.iterdir())) == 1
     assert len(list(training.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
 
