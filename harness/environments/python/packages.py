@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.files.file_system_sync import sync_file_system
 from harness.base.files.storage import file_hash, json_hash, locked
 from harness.environments.python import pins
 from harness.environments.python.programs import PROGRAMS
@@ -63,6 +64,8 @@ def ensure_packages(
                 made.mkdir()
                 _make(program, stack, version, own, made, source)
                 shutil.rmtree(folder, ignore_errors=True)
+                # A run may take the host down, and a folder of that name is never made again.
+                sync_file_system(made)
                 made.rename(folder)
     return folder / PACKAGES
 

@@ -41,11 +41,25 @@ environment.uv, environment.install_stack = lambda *_: None, install
 environment.install_app = lambda _: Path("app")
 environment.ensure_environment(load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"])
 """
+PROGRAM = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from harness.base.files.storage import write_json
+from harness.base.paths import CHECKOUT
+from harness.environments.python import packages
+from harness.matrix.load import load_matrix
+packages.PROGRAMS = Path(sys.argv[1])
+packages._make = lambda *given: (given[4] / "einops.py").write_text("version = 1")
+program = SimpleNamespace(requirements="requirements.txt", taken=SimpleNamespace(requirements=("einops",)))
+packages.ensure_packages(program, load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"], None)
+write_json(Path(sys.argv[1], "intent.json"), {})
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mkfs.ext4"), reason="needs root and mkfs.ext4")
-@pytest.mark.parametrize("make", [APP, ENVIRONMENT])
+@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM])
 def test_no_file_is_empty(make: str, tmp_path: Path) -> None:
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(64 << 20)
