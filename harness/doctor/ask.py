@@ -40,7 +40,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying, machine.host.driver)
+    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying)
     return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
 
 
@@ -128,11 +128,7 @@ def docker_of(engine: Engine) -> Docker:
 
 
 def measure_room(
-    cells: Sequence[Cell],
-    capabilities: Capabilities,
-    order: Iterable[Stack],
-    verifying: Stack | None,
-    driver: str | None = None,
+    cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack], verifying: Stack | None
 ) -> Room:
     """Return the cells that can run here, the disk space they need, and the disk's speed (None if not writable).
 
@@ -143,7 +139,7 @@ def measure_room(
     running = {cell.stack.name for cell in able}
     made = [stack for stack in order if stack.name in running and stack != verifying]
     before = [verifying] if verifying and running else []
-    stacks = stack_by_stack([*before, *supported_first(made, before, capabilities, driver)], capabilities)
+    stacks = stack_by_stack([*before, *supported_first(made, before, capabilities)], capabilities)
     return Room(
         sentence=capabilities.sentence,
         cells=len(able),

@@ -133,7 +133,7 @@ def prepare_stages(
     for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
         cells.setdefault(cell.stack.name, []).append(cell)
     first = [bench.verifying] if bench.verifying else []
-    turns = supported_first([own[0].stack for own in cells.values()], first, capabilities, bench.host.driver)
+    turns = supported_first([own[0].stack for own in cells.values()], first, capabilities)
     cells = {stack.name: cells[stack.name] for stack in turns}
     # The doctor only knows this host, not the hosts of a scheduler.
     machine = None if bench.dispatcher else read_machine(matrix, bench.root)
