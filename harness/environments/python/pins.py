@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.storage import file_hash, json_hash, write_durably, write_json
+from harness.base.files.storage import copy_durably, file_hash, json_hash, write_durably, write_json
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.environments.python.uv_process import CONFIG, uv
@@ -171,7 +171,7 @@ def make_lock(
         note |= {"base_digest": digest, "pins": pins_hash(stack), "lock": file_hash(temporary)}
         note |= {"index": stack.shown_index, "targets": stack.targets} if build == "own" else {}
         write_json(lock.with_suffix(".json"), note)
-        temporary.replace(lock)
+        copy_durably(temporary, lock)
     finally:
         temporary.unlink(missing_ok=True)
     return lock

@@ -13,7 +13,7 @@ NO_LOOP = 77
 GO_DOWN = f"""
 mount -o loop disk before || exit {NO_LOOP}
 "$0" -c "$1" before && cp --sparse=always disk left && mount -o loop left after || exit 1
-find after -name '*.py' -printf '%s\\n'
+find after -name '*.py' -printf '%s\\n' -o -name '*.txt' -printf '%s\\n'
 """
 APP = """
 import sys
@@ -55,11 +55,22 @@ program = SimpleNamespace(requirements="requirements.txt", taken=SimpleNamespace
 packages.ensure_packages(program, load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"], None)
 write_json(Path(sys.argv[1], "intent.json"), {})
 """
+LOCK = """
+import sys
+from pathlib import Path
+from harness.base.files.storage import write_json
+from harness.base.paths import CHECKOUT
+from harness.environments.python import pins
+from harness.matrix.load import load_matrix
+pins.try_sources = lambda _, *words, build: Path(words[words.index("-o") + 1]).write_text("torch==2.13.0")
+pins.make_lock(load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"], Path(sys.argv[1], "cpu.txt"))
+write_json(Path(sys.argv[1], "intent.json"), {})
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mkfs.ext4"), reason="needs root and mkfs.ext4")
-@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM])
+@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM, LOCK])
 def test_no_file_is_empty(make: str, tmp_path: Path) -> None:
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(64 << 20)
