@@ -1,10 +1,10 @@
 """The certificate authorities that the tools of this project trust: the system's, and all that the user named."""
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.base.files.storage import write_durably
 from harness.base.paths import CACHE
 
 OWN = "MATRIX_CA"
@@ -39,8 +39,5 @@ def trusted_file(environment: Mapping[str, str]) -> Path | None:
     content = b"\n".join(file.read_bytes() for file in [*files, *sorted(system - named)] if file.is_file())
     bundle = CACHE / "certificates" / f"{hashlib.sha256(content).hexdigest()[:12]}.pem"
     if not bundle.is_file():
-        bundle.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=bundle.parent, delete=False) as stream:
-            stream.write(content)
-        Path(stream.name).replace(bundle)
+        write_durably(bundle, content)
     return bundle
