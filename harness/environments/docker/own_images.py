@@ -1,5 +1,6 @@
 """Finds images by their labels, which anybody can write, and remembers which images this checkout has built."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from harness.base.paths import BUILDS
@@ -14,10 +15,12 @@ ON_OTHERS = " on-others"
 
 
 def remember(image: Image, *, on_others: bool = False) -> None:
-    """Note that an image was built here; `on_others`: FROM an image that was not, so its content is unknown."""
+    """Note, durably, that an image was built here; `on_others`: FROM an image that was not, so its content is unknown."""
     OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
     with OWN_IMAGES.open("a", encoding="ascii") as stream:
         stream.write(f"{image.id}{ON_OTHERS * on_others}\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:

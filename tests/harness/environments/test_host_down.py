@@ -66,11 +66,21 @@ pins.try_sources = lambda _, *words, build: Path(words[words.index("-o") + 1]).w
 pins.make_lock(load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"], Path(sys.argv[1], "cpu.txt"))
 write_json(Path(sys.argv[1], "intent.json"), {})
 """
+OWN_IMAGE = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from harness.base.files.storage import write_json
+from harness.environments.docker import own_images
+own_images.OWN_IMAGES = Path(sys.argv[1], "own-images.txt")
+own_images.remember(SimpleNamespace(id="sha256:1"))
+write_json(Path(sys.argv[1], "intent.json"), {})
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mkfs.ext4"), reason="needs root and mkfs.ext4")
-@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM, LOCK])
+@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM, LOCK, OWN_IMAGE])
 def test_no_file_is_empty(make: str, tmp_path: Path) -> None:
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(64 << 20)
