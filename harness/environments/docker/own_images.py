@@ -15,7 +15,7 @@ ON_OTHERS = " on-others"
 
 
 def remember(image: Image, *, on_others: bool = False) -> None:
-    """Note, durably, that an image was built here; `on_others`: FROM an image that was not, so its content is unknown."""
+    """Note durably that an image was built here; `on_others`: FROM an image that was not, so its content is unknown."""
     OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
     with OWN_IMAGES.open("a", encoding="ascii") as stream:
         stream.write(f"{image.id}{ON_OTHERS * on_others}\n")
