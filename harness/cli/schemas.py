@@ -77,6 +77,7 @@ metadata and curves, and the model until its copy is verified |
 | `kept/` | copies that the app cannot reach: `result.json`, `model-NUMBER.pt`, and `state-NUMBER.pt`, the one picked |
 | `kept/verification.json`, `verification.txt` | what this host computed again of the run, and what that printed |
 | `gpu-sensors.jsonl` | power, temperatures, clocks and memory of its GPUs while it ran, where the driver tells them |
+| `stall.json` | where the run stalled last for more than 5 s, and how long it may there, in seconds |
 | `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
 | `record.json` | the statement about the run; written last |
 

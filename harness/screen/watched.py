@@ -200,16 +200,16 @@ def current_of(
     on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""
     label = f"{intent.cell}{again}{on}, {intent.workload}"
     current = before or Current(label, intent.started, intent.cell, intent=intent)
-    work = results.folder_of(intent.run_id).work
+    folder = results.folder_of(intent.run_id)
     for line in lines:
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
-    if work.has_result():
+    if folder.work.has_result():
         return replace(current, doing="checking the trained model", stall=None)
     if current.last is None:
         return current
-    idle = now - current.last.wall
-    return replace(current, stall=Stall(idle, current.last.phase, None, now))
+    last = current.last
+    return replace(current, stall=Stall(now - last.wall, last.phase, folder.stall_limit(last.phase, last.done), now))
 
 
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
@@ -265,6 +265,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
                 "total": line.total if line else None,
                 "loss": line.loss if line and line.loss is not None and math.isfinite(line.loss) else None,
                 "seconds_without_progress": round(current.stall.seconds, 1) if current.stall else None,
+                "stall_limit": current.stall.limit if current.stall else None,
             }
         )
     campaigns = [

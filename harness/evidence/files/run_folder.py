@@ -59,6 +59,8 @@ class RunFolder:
     RECOVERED_LOG: ClassVar = "recovered.txt"
     # What the driver reported about the GPUs while the run used them.
     GPU_SENSORS: ClassVar = "gpu-sensors.jsonl"
+    # For `matrix watch`: how long the place that a run is at may take.
+    STALL: ClassVar = "stall.json"
     # Evidence collected at a failure, and the steps of checking the GPUs after it.
     FAILURE: ClassVar = "failure"
     FAILURE_INDEX: ClassVar = "failure/index.json"
@@ -190,6 +192,19 @@ class RunFolder:
             UserError: when the file is damaged.
         """
         return _read(self.record, Record)
+
+    def note_stall(self, phase: str, done: int, limit: float) -> None:
+        """Note how long the run may stall at this place, in seconds; without the note, only watchers miss something."""
+        with contextlib.suppress(UserError, OSError):
+            self.write(self.STALL, {"schema": 2, "phase": phase, "done": done, "limit": limit})
+
+    def stall_limit(self, phase: str, done: int) -> float | None:
+        """Return how long the run may stall at this place, in seconds; None where that was not noted."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            note = load_json(read_regular(self.named(self.STALL), LARGEST_NOTE))
+            if (note["phase"], note["done"]) == (phase, done):
+                return float(note["limit"])
+        return None
 
     def read_kernel_log(self) -> list[str]:
         """Return the lines of the kernel log collected at a failure; an empty list where it is missing or too large."""

@@ -46,6 +46,8 @@ SETTLE_SECONDS = 3.0
 UNSEEN_SECONDS = 15.0
 # If a run that is interrupted has stalled for longer than this, its stacks are kept first, in seconds.
 STUCK_SECONDS = 30.0
+# Shortest stall that is noted for `matrix watch`, in seconds.
+NOTED_STALL_SECONDS = 5.0
 
 Observer = Callable[[Progress], None]
 # Called about once a second, while no rank advances, with the rank that advanced last.
@@ -108,9 +110,10 @@ class Watch:
         program: ProgramProgress | None = None,
         say: Say = lambda _: None,
     ) -> None:
-        self._folder = folder.path
+        self._run_folder, self._folder = folder, folder.path
         self._observe = observe
         self._on_stall = on_stall
+        self._noted: tuple[str, int, float] | None = None
         self._engine = EngineWatch(executor, say)
         # Opened before the app began: no other folder is read, whatever the app makes of its own.
         self._work = work or folder.work
@@ -216,7 +219,14 @@ class Watch:
         if limits is None:
             return None
         dog = Watchdog(began, limits, partial(read_position, self._work))
-        return HangWatch(dog, self._collector.take_stacks, self._on_stall, self._computes)
+        return HangWatch(dog, self._collector.take_stacks, self._note_stall, self._computes)
+
+    def _note_stall(self, stall: RankStall) -> None:
+        place = (stall.phase, stall.done, stall.limit)
+        if stall.idle >= NOTED_STALL_SECONDS and place != self._noted:
+            self._noted = place
+            self._run_folder.note_stall(*place)
+        self._on_stall(stall)
 
     def _until_end(self, started: Started, limit: float) -> float:
         """Watch until the process has ended or is stopped; return when that was decided, on the monotonic clock."""

@@ -85,6 +85,7 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     Index(results).add(make_record("old"))
     results.begin(make_intent("now", repeat=2, **mine))
     tell(results, "now")
+    results.folder_of("now").note_stall("step", 30, 120)
     before = files(results.folder)
     seen = Watched(results, matrix)
     look = seen.look()
@@ -97,6 +98,7 @@ def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     assert {rank: line.done for rank, line in current.lines.items()} == {0: 30, 1: 30}
     assert current.stall is not None
     assert 19 < current.stall.seconds < 300
+    assert current.stall.words.endswith("s in phase step (limit 120 s)")
     [square] = scene.squares
     assert (square.cell, square.passes, square.runs, square.tier) == ("cpu-plain", 1, 1, "seen")
     # The progress of a step beside the run is not taken for that of the run.
@@ -430,4 +432,5 @@ def test_one_moment_as_json(results: Results, matrix: Matrix, make_intent: MakeI
     [run] = describe(look, seen.scene(look, now), now)["runs"]
     assert (run["run"], run["phase"], run["done"], run["total"], run["loss"]) == ("now", "step", 30, 120, 0.69314)
     assert 19 < run["seconds_without_progress"] < 300
+    assert run["stall_limit"] is None
     assert describe(Snapshot(), Scene(now), now)["runs"] == []

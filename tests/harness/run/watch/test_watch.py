@@ -456,7 +456,8 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path) -> None:
+def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.NOTED_STALL_SECONDS", 1)
     (tmp_path / "run").mkdir()
     stalls: list[RankStall] = []
     watched = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, stalls.append)
@@ -468,6 +469,9 @@ def test_who_looks_sees_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)
     assert stepping[0].idle < 10
     assert min(one.limit for one in stepping) >= 4
+    last = stepping[-1]
+    # For `matrix watch`, which is another process.
+    assert RunFolder(folder).stall_limit(last.phase, last.done) == last.limit
 
 
 LEAVES = """
