@@ -67,6 +67,8 @@ BY_HAND: tuple[Begin, ...] = ("by-hand",)
 RESTARTS_FALLBACKS: tuple[Begin, ...] = (*BY_HAND, "other-stack")
 """Beginnings after which every fallback may be used again as if none had been used."""
 ALLOW_CPU = "--allow-cpu trains on the CPU instead, from the last checkpoint"
+# The fallbacks that set variables; the other ones change options.
+SET_VARIABLES = frozenset({"fresh-allocator", "no-hipblaslt", "no-p2p"})
 NO_HIPBLASLT = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
 NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
@@ -218,16 +220,13 @@ def settings_after(settings: AttemptSettings, begins: Sequence[Begin]) -> Attemp
 
 def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> Preset:
     """Return the preset with the variables of these settings under another name; the same preset if there are none."""
-    chosen: dict[str, dict[str, str]] = {}
-    if settings.fresh_allocator:
-        chosen["fresh-allocator"] = allocator_variables(settings.device, torch)
-    if settings.device == "cuda" and settings.no_hipblaslt:
-        chosen["no-hipblaslt"] = NO_HIPBLASLT
-    if settings.device == "cuda" and settings.no_p2p:
-        chosen["no-p2p"] = NO_P2P
+    on_gpu = settings.device == "cuda"
+    chosen = ["fresh-allocator"] if settings.fresh_allocator else []
+    chosen += ["no-hipblaslt"] if on_gpu and settings.no_hipblaslt else []
+    chosen += ["no-p2p"] if on_gpu and settings.no_p2p else []
     if not chosen:
         return preset
-    variables = {name: value for of_fallback in chosen.values() for name, value in of_fallback.items()}
+    variables = fallback_variables(chosen, settings.device, torch)
     # Variables that the preset sets for one phase override those for both, so change them there, too.
     phases = {
         phase: {**of_phase, **{name: variables[name] for name in of_phase.keys() & variables.keys()}}
@@ -236,6 +235,12 @@ def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> P
     name = f"{preset.name}{VARIANT}{'+'.join(chosen)}"
     changed = {"name": name, "variables": {**preset.variables, **variables}, **phases}
     return preset.model_copy(update=changed)
+
+
+def fallback_variables(names: Iterable[str], device: Literal["cpu", "cuda"], torch: str | None) -> dict[str, str]:
+    """Return the variables that these fallbacks set, which are some of SET_VARIABLES."""
+    known = {"fresh-allocator": allocator_variables(device, torch), "no-hipblaslt": NO_HIPBLASLT, "no-p2p": NO_P2P}
+    return {variable: value for name in names for variable, value in known[name].items()}
 
 
 def allocator_variables(device: Literal["cpu", "cuda"], torch: str | None) -> dict[str, str]:

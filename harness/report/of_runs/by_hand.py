@@ -11,8 +11,11 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program
+from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import OF_APP
 from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, program_words, work_words
+from harness.training.fallbacks import SET_VARIABLES, fallback_variables
 
 # Work here, not in the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108
@@ -44,16 +47,32 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
     fault = intent.injected_fault
     if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
         return None
-    of_app = intent.program if intent.commands and intent.workload.startswith(OF_APP) else None
-    listed = (of_app or intent.workload in matrix.workloads) and intent.cell in matrix.cells
+    if intent.program and intent.commands and intent.workload.startswith(OF_APP) and not fault:
+        return _program_again(intent, intent.program, matrix, invocation)
+    listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
     if fault or not listed or changed_options(intent, matrix):
         by_hand = "\n".join(commands_by_hand(intent))
         return Command(command=by_hand, why="Run it again, by hand; nothing is recorded") if by_hand else None
     if intent.stack == "host" and (intent.program or not intent.commands):
         return None
-    program = program_words(of_app, intent.time_limit) if of_app else ()
-    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix), *program)
+    words = invocation.command("run-cell", intent.cell, *work_words(intent, matrix))
     return Command(command=words, why="Run it again, watched and recorded")
+
+
+def _program_again(intent: Intent, program: Program, matrix: Matrix, invocation: Invocation) -> Command | None:
+    """Return the command that repeats a program that was named by --app, with the variables that a fallback set."""
+    cell, _, fallbacks = intent.cell.partition(VARIANT)
+    if cell not in matrix.cells or not SET_VARIABLES.issuperset(names := fallbacks.split("+") if fallbacks else []):
+        return None
+    variables = fallback_variables(names, intent.device, intent.torch)
+    if variables:
+        sets = ("env", *(f"{name}={value}" for name, value in variables.items()))
+        program = program.model_copy(update={"command": (*sets, *program.command)})
+    words = invocation.command(
+        "run-cell", cell, *work_words(intent, matrix), *program_words(program, intent.time_limit)
+    )
+    begins = " from the beginning" if program.resumes else ""
+    return Command(command=words, why=f"Run it again{begins}, watched and recorded")
 
 
 def _make_folders(container: Container | None) -> str:
