@@ -6,8 +6,9 @@ from typing import IO, Any
 
 import click
 
+from harness.base.errors import UserError
 from harness.campaign.bench.plan import BEST
-from harness.campaign.by_hand import command_in_cell, docker_command
+from harness.campaign.by_hand import PROGRAMS, command_in_cell, docker_command
 from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
 from harness.cli.completion import complete_cells
@@ -84,6 +85,9 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
 
     CELL `best` is the first plain cell here that suits the driver.
     """
+    if cell in PROGRAMS:
+        typed = settings.invocation.command("exec", BEST, cell, *command)
+        raise UserError(f"exec: CELL comes first, `{BEST}` or the name of one; type `{typed}`")
     if cell != BEST:
         known(cell, settings.matrix.cells, "cell")
     with Steps(err) as steps:
