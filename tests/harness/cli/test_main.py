@@ -102,10 +102,7 @@ WRONG = {
     "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
     "an empty word of a program": (["exec", "cpu-plain", "bash", ""], "only vpoc and python"),
     "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
-    "no cell": (
-        ["exec", "vpoc", "train"],
-        "CELL comes first, `best` or the name of one; type `.venv/bin/matrix exec best vpoc train`",
-    ),
+    "no cell": (["exec", "vpoc", "train"], "CELL comes first, `best` or the name of one; type `"),
 }
 
 
