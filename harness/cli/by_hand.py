@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import click
 
-from harness.cli.completion import complete_runs
-from harness.cli.explain import LATEST, run_folder
+from harness.cli.completion import LATEST, complete_runs
+from harness.cli.explain import run_folder
 from harness.cli.shared import Settings, as_json, pass_settings, print_json, worded
 from harness.evidence.gpus.host_changes import changes_file, host_of, note_change
 from harness.evidence.gpus.strikes import strike

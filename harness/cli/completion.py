@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "matrix"
 VARIABLE = "_MATRIX_COMPLETE"
+# In place of the id of a run.
+LATEST = "latest"
 Names = Callable[[Settings], Collection[str]]
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -67,11 +69,24 @@ def runnable_cells(matrix: "Matrix") -> list[str]:
     return [cell.id for cell in matrix.cells.values() if not cell.excluded]
 
 
+def _cells_and_best(settings: Settings) -> list[str]:
+    # Imported here because most commands complete no `best`.
+    from harness.campaign.bench.plan import BEST  # noqa: PLC0415
+
+    return [BEST, *runnable_cells(settings.matrix)]
+
+
+def _runs(settings: Settings) -> list[str]:
+    """Return the ids, newest first, because that is the run that a user most likely wants to explain."""
+    return [LATEST, *sorted(settings.results.finished(), reverse=True)]
+
+
 complete_cells = completes(lambda settings: runnable_cells(settings.matrix))
+complete_cells_and_best = completes(_cells_and_best)
 complete_selections = completes(lambda settings: settings.matrix.selections)
 complete_stages = completes(lambda settings: settings.matrix.stages)
 complete_workloads = completes(lambda settings: settings.matrix.workloads)
 complete_presets = completes(lambda settings: settings.matrix.presets)
 complete_rocm = completes(lambda settings: settings.matrix.rocm_versions)
-# Newest first, because that is the run that a user most likely wants to explain.
-complete_runs = completes(lambda settings: sorted(settings.results.finished(), reverse=True))
+complete_runs = completes(_runs)
+complete_cells_and_runs = completes(lambda settings: [*runnable_cells(settings.matrix), *_runs(settings)])

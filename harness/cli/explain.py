@@ -13,7 +13,7 @@ import click
 from packaging.version import InvalidVersion, Version
 
 from harness.base.errors import UnknownNameError, UserError
-from harness.cli.completion import complete_runs
+from harness.cli.completion import LATEST, complete_runs
 from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_settings, print_json
 from harness.diagnosis.explain import explain_record
 from harness.diagnosis.explain_log import explain_files
@@ -27,7 +27,6 @@ from harness.screen.fitted import print_folded
 if TYPE_CHECKING:
     from harness.matrix.cells import Matrix, Preset
 
-LATEST = "latest"
 BY_CTRL_C = "stopped by SIGINT"
 WHO_GOT_IT = ", which the harness got (it ends a run by SIGTERM)"
 # Width of the column before the text of an explanation, in characters.

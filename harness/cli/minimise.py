@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.base.wording import many, percent, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
-from harness.cli.completion import complete_cells
+from harness.cli.completion import complete_cells, complete_cells_and_runs
 from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
@@ -32,7 +32,7 @@ MinimiseOver = Literal["variables", "data", "steps", "shape"]
 
 
 @click.command("minimise")
-@click.argument("what", shell_complete=complete_cells, metavar="CELL|RUN")
+@click.argument("what", shell_complete=complete_cells_and_runs, metavar="CELL|RUN")
 @click.option(
     "--over",
     type=click.Choice(["variables", "data", "steps", "shape"]),

@@ -10,7 +10,7 @@ from harness.base.files.storage import write_durably
 from harness.campaign.bench.plan import BEST
 from harness.campaign.by_hand import best_cell
 from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
-from harness.cli.completion import complete_cells
+from harness.cli.completion import complete_cells_and_best
 from harness.cli.shared import Settings, as_json, as_typed, pass_settings, print_json
 from harness.host.fingerprint import read_host
 from harness.screen.terminal import echo
@@ -19,7 +19,7 @@ DEVCONTAINER = Path(".devcontainer/devcontainer.json")
 
 
 @click.command()
-@click.argument("cell", shell_complete=complete_cells)
+@click.argument("cell", shell_complete=complete_cells_and_best)
 @click.option("--dotenv", "form", flag_value="dotenv", help="Print a .env file, for `docker run --env-file` too.")
 @click.option("--docker", "form", flag_value="docker", help="Print only the `docker run` line, for train.py here.")
 @as_json
@@ -47,7 +47,7 @@ def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("cell", shell_complete=complete_cells)
+@click.argument("cell", shell_complete=complete_cells_and_best)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),

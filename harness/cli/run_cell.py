@@ -11,7 +11,7 @@ from harness.campaign.bench.plan import BEST
 from harness.campaign.by_hand import PROGRAMS, command_in_cell, docker_command
 from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
-from harness.cli.completion import complete_cells
+from harness.cli.completion import complete_cells, complete_cells_and_best
 from harness.cli.in_background import through_closed_terminal
 from harness.cli.program_options import WithProgram, program_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings
@@ -77,7 +77,7 @@ def run_cell_command(
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("cell", shell_complete=complete_cells)
+@click.argument("cell", shell_complete=complete_cells_and_best)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @pass_settings
 def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from harness.campaign.bench.plan import BEST
 from harness.campaign.planning.forecast import outside_window
 from harness.campaign.under_way import noted_under_way
 from harness.cli.by_make import with_make
-from harness.cli.completion import complete_cells, complete_workloads
+from harness.cli.completion import complete_cells_and_best, complete_workloads
 from harness.cli.in_background import start_in_background, through_closed_terminal
 from harness.cli.program_options import WithProgram, own_program, program_options, with_program_copy
 from harness.cli.records import report_on
@@ -71,7 +71,7 @@ KNOWN_GOOD = "known-good"
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
 @click.option(
     "--cell",
-    shell_complete=complete_cells,
+    shell_complete=complete_cells_and_best,
     help="Cell to train in, or `best`: the plain one.  [default: the known-good one, else what the answer names]",
 )
 @click.option(

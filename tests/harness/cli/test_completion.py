@@ -45,6 +45,9 @@ def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: M
     assert offered("matrix lint one") == ["one-queue"]
     assert offered("matrix run --stage ") == list(matrix.stages)
     assert offered("matrix build --rocm 6.2") == ["6.2", "6.2.4"]
+    for line in ("exec", "env", "devcontainer", "train --cell"):
+        assert offered(f"matrix {line} b") == ["best"]
+    assert offered("matrix minimise la") == ["latest"]
 
 
 @pytest.mark.slow
@@ -56,6 +59,7 @@ def test_runs_are_completed_the_newest_first(command: str, tmp_path: Path, make_
         results.finish(make_record(name))
     told = offered(f"matrix --results {results.folder} {command} 2026")
     assert told == ["20261124T120139Z-b", "20261124T113845Z-a"]
+    assert offered(f"matrix --results {results.folder} {command} ") == ["latest", *told]
 
 
 @pytest.mark.slow
