@@ -127,7 +127,11 @@ def command_in_cell(
         raise UserError(f"{command[0]}: only {' and '.join(CELL_PROGRAMS)} can be run in a cell's environment")
     if command[0] == "vpoc" and ASKS_HELP.intersection(command[1:]):
         # The help is the same in every cell, and printing it needs nothing that is installed in a cell.
-        return sys.executable, [sys.executable, *CELL_PROGRAMS["vpoc"], *command[1:]], {**os.environ, "PYTHONPATH": str(APP)}
+        return (
+            sys.executable,
+            [sys.executable, *CELL_PROGRAMS["vpoc"], *command[1:]],
+            {**os.environ, "PYTHONPATH": str(APP)},
+        )
     host = read_host(root)
     cell = best_cell(matrix, host) if cell_id == BEST else matrix.cells[cell_id]
     capabilities = capabilities_of(host, None, [cell], None)
