@@ -38,7 +38,7 @@ ASSUMED_NODES = (DeviceNode(KFD, KFD, 0), DeviceNode("/dev/dri/renderD128", "/de
 NO_GPU_HERE = "No GPU was found here: insert your own render node and the numeric group of /dev/kfd."
 ASKS_HELP = frozenset({"--help", "-h"})
 # The programs that `matrix exec` runs, each as arguments of the interpreter.
-CELL_PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
+IN_CELL = {"vpoc": ("-m", "vpoc"), "python": ()}
 
 
 def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str:
@@ -123,13 +123,13 @@ def command_in_cell(
     Raises:
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
     """
-    if command[0] not in CELL_PROGRAMS:
-        raise UserError(f"{command[0]}: only {' and '.join(CELL_PROGRAMS)} can be run in a cell's environment")
+    if command[0] not in IN_CELL:
+        raise UserError(f"{command[0]}: only {' and '.join(IN_CELL)} can be run in a cell's environment")
     if command[0] == "vpoc" and ASKS_HELP.intersection(command[1:]):
         # The help is the same in every cell, and printing it needs nothing that is installed in a cell.
         return (
             sys.executable,
-            [sys.executable, *CELL_PROGRAMS["vpoc"], *command[1:]],
+            [sys.executable, *IN_CELL["vpoc"], *command[1:]],
             {**os.environ, "PYTHONPATH": str(APP)},
         )
     host = read_host(root)
@@ -145,4 +145,4 @@ def command_in_cell(
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
     variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}
     python = str(environment.python)
-    return python, [python, *CELL_PROGRAMS[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}
+    return python, [python, *IN_CELL[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}

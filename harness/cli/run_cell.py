@@ -8,7 +8,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import BEST
-from harness.campaign.by_hand import CELL_PROGRAMS, command_in_cell, docker_command
+from harness.campaign.by_hand import IN_CELL, command_in_cell, docker_command
 from harness.campaign.run_one import run_one
 from harness.cli.clusters import run_request
 from harness.cli.completion import complete_cells, complete_cells_and_best
@@ -85,7 +85,7 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
 
     CELL `best` is the first plain cell here that suits the driver.
     """
-    if cell in CELL_PROGRAMS:
+    if cell in IN_CELL:
         typed = settings.invocation.command("exec", BEST, cell, *command)
         raise UserError(f"exec: CELL comes first, `{BEST}` or the name of one; type `{typed}`")
     if cell != BEST:
