@@ -17,8 +17,6 @@ from harness.registry.share.shared_ids import is_shared_id
 
 # `matrix export` writes this in place of the path of a data file.
 ELSEWHERE = "<data>"
-# A training without a time limit has one of years, which is longer than the option takes: 1000 days, in seconds.
-LONGEST_LIMIT = 1000 * 86400
 USUAL_LOOKBACK: int = Workload.model_fields["lookback"].default
 
 
@@ -109,7 +107,6 @@ def program_words(program: Program, time_limit: int) -> tuple[str, ...]:
         "--progress": None if program.progress == STDOUT else program.progress,
         "--time-limit": f"{min(time_limit, LONGEST_SECONDS)}s",
         "--stall-limit": f"{program.stall_limit}s",
-        "--time-limit": f"{min(time_limit, LONGEST_LIMIT)}s",
     }
     words = [word for name, value in given.items() if value for word in (name, value)]
     words += [word for one in program.produces for word in ("--produces", one.file)]

@@ -62,7 +62,9 @@ def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> C
 def _program_again(intent: Intent, program: Program, matrix: Matrix, invocation: Invocation) -> Command | None:
     """Return the command that repeats a program that was named by --app, with the variables that a fallback set."""
     cell, _, fallbacks = intent.cell.partition(VARIANT)
-    if cell not in matrix.cells or not SET_VARIABLES.issuperset(names := fallbacks.split("+") if fallbacks else []):
+    if intent.stack == "host" or cell not in matrix.cells:
+        return None
+    if not SET_VARIABLES.issuperset(names := fallbacks.split("+") if fallbacks else []):
         return None
     variables = fallback_variables(names, intent.device, intent.torch)
     if variables:

@@ -113,13 +113,13 @@ def test_a_program_of_the_users_own_is_repeated_by_the_tool_or_not_at_all(
     intent = make_intent(**ran, time_limit=7200)
     assert command(intent, matrix) == (
         ".venv/bin/matrix run-cell cpu-plain --executor process --app /code --data /b.csv --progress "
-        r"'iter (?P<step>\d+)' --stall-limit 60s --time-limit 60s --produces model.pt -- python train.py"
+        r"'iter (?P<step>\d+)' --time-limit 7200s --stall-limit 60s --produces model.pt -- python train.py"
     )
     # A fallback of a training has set a variable of its own.
     attempt = make_intent(**ran | {"cell": "cpu-plain~fresh-allocator", "time_limit": YEARS})
     assert command(attempt, matrix) == (
         ".venv/bin/matrix run-cell cpu-plain --executor process --app /code --data /b.csv --progress "
-        r"'iter (?P<step>\d+)' --stall-limit 60s --time-limit 86400000s --produces model.pt "
+        r"'iter (?P<step>\d+)' --time-limit 86400000s --stall-limit 60s --produces model.pt "
         "-- env MALLOC_ARENA_MAX=2 python train.py"
     )
     # `matrix train` sets none: the limit is then that of ten years, which no option accepts.
