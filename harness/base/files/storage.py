@@ -75,7 +75,7 @@ def write_pieces_durably(file: Path, pieces: Iterable[bytes]) -> None:
         raise cannot_be_written(file, error) from None
     try:
         with create(temporary, folder) as stream:
-            _share(stream.fileno(), file.parent)
+            _share(stream.fileno(), folder)
             reached("file-opened")
             for piece in pieces:
                 stream.write(piece)
@@ -153,18 +153,29 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
     """Open a file for reading or, with `adding`, for reading and appending; then it is made if it does not exist.
 
     A results folder may be another user's: a link in the place of the file is not followed, and a FIFO does not block.
+    With `adding`, a link of another user in the place of its folder is not followed either.
 
     Raises:
         OSError: when the file cannot be opened, or is not a regular file.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if adding else os.O_RDONLY
-    descriptor = os.open(file, flags | SAFE_OPEN_FLAGS, 0o666)
+    if not adding:
+        return os.fdopen(_regular(os.open(file, os.O_RDONLY | SAFE_OPEN_FLAGS), file), "rb")
+    folder = _open_folder(file.parent)
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE_OPEN_FLAGS
+        descriptor = _regular(os.open(file.name, flags, 0o666, dir_fd=folder), file)
+        _share(descriptor, folder)
+    finally:
+        os.close(folder)
+    return os.fdopen(descriptor, "a+b")
+
+
+def _regular(descriptor: int, file: Path) -> int:
+    """Return the descriptor if it is that of a regular file; raises OSError otherwise."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is not a regular file", str(file))
-    if adding:
-        _share(descriptor, file.parent)
-    return os.fdopen(descriptor, "a+b" if adding else "rb")
+    return descriptor
 
 
 class AnotherUsersError(OSError):
@@ -209,7 +220,7 @@ def make_folder_durably(folder: Path) -> None:
     if not folder.is_dir():
         make_folder_durably(folder.parent)
         folder.mkdir(exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = _open_folder(folder)
         try:
             _share(descriptor, folder.parent, stat.S_IXGRP)
         finally:
@@ -234,17 +245,17 @@ def _refuse_link_of_another(link: os.stat_result, folder: Path) -> None:
         raise AnotherUsersError(errno.ELOOP, f"is a link of another user's, to {os.path.realpath(folder)}", str(folder))
 
 
-def _share(descriptor: int, folder: Path, further: int = 0) -> None:
+def _share(descriptor: int, folder: Path | int, further: int = 0) -> None:
     """Let the group read and write a file or folder of this user in a shared folder, whatever the umask."""
     status = os.fstat(descriptor)
     if is_shared(folder) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
 
 
-def is_shared(folder: Path) -> bool:
+def is_shared(folder: Path | int) -> bool:
     """Return whether a group shares a folder: new files get its group (setgid), and the group may write to it."""
     wanted = stat.S_ISGID | stat.S_IWGRP
-    return folder.stat().st_mode & wanted == wanted
+    return os.stat(folder).st_mode & wanted == wanted  # noqa: PTH116
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from harness.base.files.storage import (
     held_locks,
     json_hash,
     locked,
+    make_folder_durably,
     open_regular,
     read_regular,
     remedy_for,
@@ -238,8 +239,13 @@ def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeyp
     with pytest.raises(UserError) as refused:
         write_durably(link / "another.json", b"")
     assert f"is a link of another user's, to {tmp_path / 'own'}; if you want to write there, give" in str(refused.value)
-    # The link may also be put there after that was checked.
+    # The link may also be put there after that was checked, or in place of a folder that was just made.
     monkeypatch.setattr(storage, "make_folder_durably", lambda _: None)
     with pytest.raises(UserError, match="is a link of another user's"):
         write_durably(link / "another.json", b"")
+    with pytest.raises(OSError, match="is a link of another user's"):
+        open_regular(link / "lines", adding=True)
+    monkeypatch.setattr(Path, "mkdir", lambda place, **_: link.rename(place))
+    with pytest.raises(OSError, match="is a link of another user's"):
+        make_folder_durably(tmp_path / "made")
     assert [place.name for place in (tmp_path / "own").iterdir()] == ["mine"]
