@@ -208,6 +208,7 @@ def _intent(
         rehearsal=REHEARSAL is not None,
         scheduled=run.scheduled,
         started=time.time(),
+        since_boot=_since_boot(),
     )
 
 

@@ -69,6 +69,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "index": intent.index if intent.index in _public_places() else None,
         "owner_pid": 0,
         "owner_started": 0,
+        "since_boot": None,
     }
     return intent.model_copy(update=values)
 

@@ -199,6 +199,16 @@ def test_what_a_killed_harness_had_seen_itself_is_not_looked_for_again(
     assert new == [("reset-before", "kernel-log", True)]
 
 
+def test_the_kernel_log_is_read_from_the_start_of_an_orphan_though_the_wall_clock_was_set_back(
+    results: Results, dual_host: HostFacts, make_intent: MakeIntent, tree: TwoGpuHost
+) -> None:
+    began = {"started": time.time() + 2e9, "since_boot": time.clock_gettime(time.CLOCK_BOOTTIME) - 60}
+    results.begin(make_intent(host=dual_host, device="cuda", gpus=(0,), **began))
+    tree.kernel_says(f"amdgpu {ADDRESSES[0]}: amdgpu: GPU reset begin!")
+    recover(results, dual_host, lambda _: None, [], tree.root)
+    assert [step.good for step in read_steps(results)] == [False]
+
+
 @pytest.mark.parametrize(("idle", "counts_as"), [(50.0, "not-counted"), (70.0, "failed")])
 def test_an_orphan_counts_where_it_had_not_advanced_for_long(
     idle: float, counts_as: str, results: Results, here: HostFacts, make_intent: MakeIntent
