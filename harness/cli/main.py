@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -148,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the console script: print an error that the user can fix as one line, and exit with status 2."""
     words = sys.argv[1:] if arguments is None else arguments
     begin_output()
+    # What is made in this checkout runs as this user. Files for all users are given to them one by one.
+    os.umask(os.umask(0o077) | stat.S_IWOTH)
     try:
         own = own_words(words)[0]
         # The words after the cell of `matrix exec` belong to another program.

@@ -1,15 +1,19 @@
 """Facts that need the live machine: the Docker engine, the needs of the default selection, the speed of the disk."""
 
 import os
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files.storage import read_regular
+from harness.base.files.storage import ROOT, read_regular
+from harness.base.paths import APPS, CHECKOUT, ENVIRONMENTS, WHEELS
 from harness.base.time_limits import BackgroundCall
 from harness.doctor.disk_order import supported_first
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
@@ -28,6 +32,7 @@ EXECUTOR = "MATRIX_EXECUTOR"
 REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
+FOLDERS_OF_CODE = (CHECKOUT / "harness", Path(sys.prefix), ENVIRONMENTS, APPS, WHEELS)
 
 
 def ask(machine: Machine, matrix: Matrix) -> Machine:
@@ -40,8 +45,23 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying)
-    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
+    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying, machine.host.driver)
+    code = [CHECKOUT, *(one for folder in FOLDERS_OF_CODE for one in (folder, *folder.glob("*/")))]
+    changeable = tuple(str(folder) for folder in code if others_may_change(folder))
+    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm(), changeable_by_others=changeable)
+
+
+def others_may_change(folder: Path) -> bool:
+    """Return whether a user may write to a folder who is not this one, root or the owner of this checkout."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    others = stat.S_IWOTH
+    with suppress(KeyError):
+        # A group of the owner's name is the owner's alone.
+        others |= 0 if folder.group() in ("root", folder.owner()) else stat.S_IWGRP
+    return bool(status.st_mode & others) or status.st_uid not in (ROOT, os.geteuid(), CHECKOUT.stat().st_uid)
 
 
 def ask_slurm() -> tuple[SlurmHook, ...]:

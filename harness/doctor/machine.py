@@ -229,6 +229,7 @@ class Machine:
     docker: Docker | None = None
     room: Room | None = None
     slurm_hooks: tuple[SlurmHook, ...] = ()
+    changeable_by_others: tuple[str, ...] = ()
 
     @property
     def engine(self) -> Docker | None:

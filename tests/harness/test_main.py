@@ -1,6 +1,7 @@
 """Tests of the console script: mistyped commands, and Ctrl-C while the script loads."""
 
 import io
+import os
 import re
 import signal
 import subprocess
@@ -30,6 +31,15 @@ class Press:
 sys.meta_path.insert(0, Press())
 main()
 """
+
+
+def test_no_file_can_be_written_by_every_user_whatever_the_umask() -> None:
+    before = os.umask(0)
+    try:
+        run_matrix("--version")
+    finally:
+        left = os.umask(before)
+    assert left == 0o002
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     system.glibc,
     system.shared_memory,
     system.locked_memory,
+    system.checkout,
     system.ptrace,
     system.kernel_log,
     docker.docker,

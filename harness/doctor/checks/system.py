@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from harness.base.paths import CHECKOUT
+from harness.base.wording import listed
 from harness.doctor.finding import Finding, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
@@ -16,6 +18,7 @@ OLDEST_GLIBC, STRICT_GLIBC = Version("2.28"), Version("2.41")
 ENOUGH_SHARED_MEMORY = GIB
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 SEE_WSL = "See docs/doctor.md#wsl2"
+MOST_NAMED = 3
 PROBE_BY_HAND = "HSA_ENABLE_DXG_DETECTION=1 PYTHONPATH=app INTERPRETER -m vpoc probe --device cuda"
 
 
@@ -114,6 +117,19 @@ def locked_memory(machine: Machine) -> Iterator[Finding]:
             f"the limit of locked memory is {limit / MIB:.0f} MiB",
             "containers are given no limit, processes inherit this one; buffers for transfers are locked memory",
             "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf  # then log in again",
+        )
+
+
+def checkout(machine: Machine) -> Iterator[Finding]:
+    """Who may change the code of this checkout and its environments."""
+    found = machine.changeable_by_others
+    if not found:
+        yield ok("no other user may change this checkout and its environments")
+    else:
+        yield note(
+            f"other users may change {listed([*found[:MOST_NAMED], *(['more'] if found[MOST_NAMED:] else [])])}",
+            "commands and cells run the code there as this user; leave it so only if you trust these users",
+            f"sudo chown -R --reference={CHECKOUT} {CHECKOUT} && sudo chmod -R go-w {CHECKOUT}",
         )
 
 

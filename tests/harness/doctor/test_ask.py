@@ -10,7 +10,7 @@ from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
 from harness.doctor import ask as asking
-from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed
+from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed, others_may_change
 from harness.doctor.checks import examine
 from harness.doctor.machine import BaseImage, Docker, Machine
 from harness.host.engine import Engine
@@ -101,6 +101,18 @@ def test_an_engine_is_asked_only_where_one_is_wanted(monkeypatch: pytest.MonkeyP
     assert ask_docker()[0].executor == "docker"
     monkeypatch.setenv("MATRIX_EXECUTOR", "process")
     assert ask_docker() == (Docker("process"), None)
+
+
+@pytest.mark.parametrize(("mode", "others"), [(0o755, False), (0o757, True), (0o775, True)])
+def test_folders_that_others_may_change(
+    mode: int, others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(mode)
+    monkeypatch.setattr(Path, "owner", lambda _: "me")
+    monkeypatch.setattr(Path, "group", lambda _: "me")
+    assert others_may_change(tmp_path) == (mode == 0o757)
+    monkeypatch.setattr(Path, "group", lambda _: "users")
+    assert others_may_change(tmp_path) == others
 
 
 def registry(answer: Callable[[str], object]) -> Engine:

@@ -249,6 +249,11 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
         {("slurm-hooks", "warning")},
         "Slurm's Epilog is not set",
     ),
+    "code that others may change": (
+        lambda m: replace(m, changeable_by_others=tuple("abcd")),
+        {("checkout", "note")},
+        "other users may change a, b, c and more",
+    ),
     "an engine that refuses": (
         lambda m: replace(m, docker=Docker(refusal="not permitted: `sudo usermod -aG docker $USER`, then log in")),
         {("docker", "problem")},
