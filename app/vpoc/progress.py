@@ -138,6 +138,10 @@ class Progress:
         try:
             with self.path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line, allow_nan=False) + "\n")
+                if self._phase == "checkpoint":
+                    # After a power cut only checkpoints for which the lines account are resumed from.
+                    stream.flush()
+                    os.fsync(stream.fileno())
         except OSError as error:
             raise from_os_error(error, self.path) from error
         stacks.progressed()

@@ -80,6 +80,15 @@ def test_the_losses_of_an_epoch_are_in_the_line_that_ends_it(tmp_path):
     assert [line["epoch_losses"] for line in lines(tmp_path)] == [losses, None]
 
 
+def test_what_accounts_for_a_checkpoint_is_on_the_disk_before_it(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(lines(tmp_path)[-1]["done"]))
+    progress = Progress(tmp_path)
+    for phase, done in (("step", 1), ("checkpoint", 2), ("step", 3)):
+        progress.phase(phase, total=9, done=done)
+    assert synced == [2]
+
+
 def test_at_most_a_line_a_second_with_the_longest_step(tmp_path, monkeypatch):
     progress = Progress(tmp_path)
     clock = [100.0]
