@@ -121,12 +121,12 @@ def require_sessions(file: Path, workload: Workload) -> None:
     needed = workload.lookback + fewest
     days = _days(file, needed)
     if days is not None and days < needed:
-        most = days - fewest
-        smaller = f", or a --lookback of {SHORTEST_LOOKBACK} to at most {most}" if most >= SHORTEST_LOOKBACK else ""
+        longest = f"`matrix exec best vpoc check {shlex.quote(str(file))}` prints the longest"
+        shorter = f", or a shorter --lookback ({longest})" if days - fewest >= SHORTEST_LOOKBACK else ""
         raise UserError(
             f"--data {file}: has bars of {many(days, 'weekday')}, so no more sessions, and {needed} are needed "
             f"({workload.lookback} for lookback, {fewest} to use); give more data, such as the months before, in one "
-            f"file (`tail -n +2 newer.csv >> older.csv`){smaller}"
+            f"file (`tail -n +2 newer.csv >> older.csv`){shorter}"
         )
 
 

@@ -196,6 +196,12 @@ def test_check(capsys, merged, tmp_path):
         "63 complete sessions are needed (60 for lookback, 3 to use), the file has 3; give more data, such as " in err
     )
     assert "newer.csv >> older.csv`), or a --lookback of 20 to 23\n" in vpoc(capsys, "check", merged)[2]
+    # The sessions after a roll give no rows.
+    rolled.write_text(
+        "\n".join([f"{head},symbol", *(f"{line},ES{'HM'[place >= 24 * 138]}8" for place, line in enumerate(lines))])
+    )
+    for lookback in (22, 60):
+        assert vpoc(capsys, "check", rolled, "--lookback", lookback)[2].endswith(", or a --lookback of 20 to 21\n")
 
 
 def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):

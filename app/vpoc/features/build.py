@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +15,14 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
 from vpoc.data.exchange.rolls import roll_numbers
-from vpoc.data.exchange.selection import FEWEST, SHORTEST_LOOKBACK, Selection, require_enough, select_sessions
+from vpoc.data.exchange.selection import (
+    FEWEST,
+    SHORTEST_LOOKBACK,
+    Selection,
+    longest_lookback,
+    require_enough,
+    select_sessions,
+)
 from vpoc.data.exchange.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.absent import Absent, absent_of_bars, absent_of_sessions
@@ -146,17 +154,13 @@ def select_rows(
     """Return rolls before each session, the sessions that give rows, and the requested most recent part of these."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
     needed = FEWEST[options.rows] if fewest is None else fewest
-    found = select_sessions(
-        days.sessions,
-        rolls,
-        days.vix_close,
-        rows=options.rows,
-        lookback=options.lookback,
-        next_open=options.as_of == "open",
-    )
+    next_open = options.as_of == "open"
+    select = partial(select_sessions, days.sessions, rolls, days.vix_close, rows=options.rows, next_open=next_open)
+    found = select(lookback=options.lookback)
     # A model can do with fewer sessions, but looks for naked levels over as many sessions as in its training.
     shortest = SHORTEST_LOOKBACK if fewest is None else min(NAKED_SESSIONS, options.lookback)
-    require_enough(bars.path, days.sessions, found, options.lookback, needed, shortest)
+    longest = longest_lookback(days.sessions, select(lookback=shortest), needed)
+    require_enough(bars.path, days.sessions, found, options.lookback, needed, longest, shortest)
     return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
 
 

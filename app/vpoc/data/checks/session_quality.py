@@ -12,7 +12,7 @@ from vpoc.data.checks.findings import Findings
 from vpoc.data.columns import TICK
 from vpoc.data.exchange.calendar import FULL_CLOSE, roll_dates, rth_close
 from vpoc.data.exchange.rolls import AUTO, roll_numbers
-from vpoc.data.exchange.selection import FEWEST, SHORTEST_LOOKBACK, require_enough, select_sessions
+from vpoc.data.exchange.selection import FEWEST, SHORTEST_LOOKBACK, longest_lookback, require_enough, select_sessions
 from vpoc.data.exchange.sessions import Sessions, day
 from vpoc.errors import UserError
 
@@ -54,9 +54,10 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
     vix = np.zeros_like(vix) if found.tallies["null_vix"].rows == found.bars else vix
     select = partial(select_sessions, counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows)
     giving, most = select(lookback=lookback), select(lookback=SHORTEST_LOOKBACK)
+    longest = longest_lookback(counted, most, FEWEST[rows])
     too_few = ""
     try:
-        require_enough(path, counted, giving, lookback, FEWEST[rows])
+        require_enough(path, counted, giving, lookback, FEWEST[rows], longest)
     except UserError as error:
         too_few = str(error)
     missing = np.maximum(sessions.expected - sessions.found, 0)
@@ -64,10 +65,6 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
         missing[-1] = 0
     between = np.arange(int(sessions.date[0]), int(sessions.date[-1]))
     absent = between[(rth_close(between) > 0) & ~np.isin(between, sessions.date)]
-    longest = None
-    if len(most.sessions) >= FEWEST[rows]:
-        # All complete sessions before the first one of the fewest that must give rows.
-        longest = int(counted.complete[: most.sessions[-FEWEST[rows]]].sum())
     facts = {
         "sessions": len(sessions),
         "complete_rth_sessions": int(sessions.complete.sum()),

@@ -76,17 +76,35 @@ def select_sessions(
     return Selection(np.flatnonzero(left), left_out)
 
 
+def longest_lookback(sessions: Sessions, most: Selection, fewest: int) -> int | None:
+    """Return the longest lookback with which `fewest` sessions give rows; None if that many never do.
+
+    `most`: the sessions that give rows with the shortest lookback.
+    """
+    if len(most.sessions) < fewest:
+        return None
+    # All complete sessions before the first one of the fewest that must give rows.
+    return int(sessions.complete[: most.sessions[-fewest]].sum())
+
+
 def require_enough(
-    path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int, shortest: int = SHORTEST_LOOKBACK
+    path: Path,
+    sessions: Sessions,
+    found: Selection,
+    lookback: int,
+    fewest: int,
+    longest: int | None,
+    shortest: int = SHORTEST_LOOKBACK,
 ) -> None:
-    """Raise UserError when fewer than `fewest` sessions give rows. `shortest`: the smallest allowed lookback."""
+    """Raise UserError when fewer than `fewest` sessions give rows.
+
+    `longest`, `shortest`: between what lookbacks there are enough; None if there never are.
+    """
     if len(found.sessions) >= fewest:
         return
     complete = int(sessions.complete.sum())
+    advice = f", or a --lookback of {shortest} to {longest}" if longest is not None else ""
     if complete < lookback + fewest:
-        # With a shorter lookback there may be enough.
-        longest = complete - fewest
-        advice = f", or a --lookback of {shortest} to {longest}" if longest >= shortest else ""
         raise UserError(
             f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
             f"the file has {complete}; give more data, such as the months before, in one file "
@@ -99,7 +117,7 @@ def require_enough(
     )
     raise UserError(
         f"{path}: of the sessions after the lookback, {len(found.sessions)} give rows and {fewest} must; left out are "
-        f"{shown}; give data without gaps, or more of it"
+        f"{shown}; give data without gaps, or more of it{advice}"
     )
 
 
