@@ -4,6 +4,8 @@ import re
 
 import click
 
+from harness.cli.by_make import VARIABLES, is_by_make
+
 # Example values of arguments, by their name in the help.
 EXAMPLES = {
     "CELL": "cpu-plain",
@@ -36,6 +38,8 @@ def usage_line(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx:
         name = error.option_name
         if any(name in option.opts for option in error.ctx.find_root().command.params):
+            if is_by_make() and name in VARIABLES:
+                return f"matrix: {name} goes before the command, which ARGS= cannot do; give {VARIABLES[name]}= to make"
             return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
         from difflib import get_close_matches  # noqa: PLC0415
 

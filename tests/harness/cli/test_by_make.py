@@ -40,6 +40,15 @@ def test_an_error_names_them_where_make_runs_the_command(
     assert "give fewer sessions, or --data (with make: --data is DATA=)" in capsys.readouterr().err
 
 
+def test_an_option_before_the_command_has_its_variable_of_make(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(BY_MAKE, "1")
+    with pytest.raises(SystemExit):
+        main(["doctor", "--root", "HOST"])
+    assert "--root goes before the command, which ARGS= cannot do; give MATRIX_ROOT= to make" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("option", "variable"), [(k, v) for k, v in VARIABLES.items() if not v.startswith("MATRIX_")])
 def test_the_makefile_gives_each_variable_as_that_option(option: str, variable: str) -> None:
     made = [make(target, f"{variable}=x") for target in ("matrix-test", "train", "build")]
