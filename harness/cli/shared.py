@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from harness.base import interrupts
 from harness.base.command_words import PROGRAM, QUOTED, YES, with_option, with_typed_commands
 from harness.base.errors import NoSuchFileError, UnknownNameError, UserError
+from harness.screen.fitted import as_question
 from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def ask_user(question: str, option: str = YES) -> bool:
         UnansweredError: when the input has ended.
     """
     try:
-        return click.confirm(question, err=True)
+        return click.confirm(as_question(err, question), err=True)
     except click.Abort as error:
         if isinstance(error.__context__, EOFError):
             raise UnansweredError(option) from None

@@ -14,7 +14,14 @@ from harness.campaign.under_way import under_way
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
-from harness.screen.display import STALL_SECONDS, LiveScene, StallLines, advances_in_words, finished_lines, stamped
+from harness.screen.display import (
+    STALL_SECONDS,
+    LiveScene,
+    StallLines,
+    advances_in_words,
+    finished_lines,
+    print_stamped,
+)
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
@@ -84,7 +91,7 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
     def log(markup: str) -> None:
         nonlocal logged
         logged = time.monotonic()
-        console.print(stamped(markup), soft_wrap=True)
+        print_stamped(console, markup)
 
     with LiveScene(console, scene) as view:
         # Show a snapshot too that took long to read.

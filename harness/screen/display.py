@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
+from rich.text import Text
 
 from harness.base.errors import UserError
 from harness.base.interrupts import say_in_view
@@ -30,6 +31,7 @@ from harness.matrix.stacks import Stack
 from harness.report.invocation import AS_MADE
 from harness.run.watch.watchdog import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
+from harness.screen.fitted import as_question, print_folded
 from harness.screen.live import Current, LiveView, Scene, Stall, advance_in_words, expected_end, squares_of
 
 MEGABYTES = re.compile(r": \d+( of \d+)? MB$")
@@ -286,7 +288,7 @@ class CampaignDisplay(Lane):
             return False
         self._view.__exit__()
         with suppress(click.Abort):
-            return click.confirm(question, err=True)
+            return click.confirm(as_question(self._console, question), err=True)
         return False
 
     @property
@@ -298,7 +300,7 @@ class CampaignDisplay(Lane):
         """Print a line with the time in front."""
         self._logged = time.monotonic()
         self._view.print_note()
-        self._console.print(stamped(markup), soft_wrap=True)
+        print_stamped(self._console, markup)
 
     def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Count a run that begins."""
@@ -337,9 +339,9 @@ class CampaignDisplay(Lane):
         self._view.scene = replace(self._view.scene, **changes)
 
 
-def stamped(markup: str) -> str:
-    """Return a log line with the UTC time in front."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"
+def print_stamped(console: Console, markup: str) -> None:
+    """Print a log line with the UTC time in front."""
+    print_folded(console, Text.from_markup(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"))
 
 
 def advances_in_words(runs: Sequence[Current], now: float) -> str:

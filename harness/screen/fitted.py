@@ -1,5 +1,6 @@
 """Prints tables that fit a terminal: names stay whole, less important columns are left out, and a note says which."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from textwrap import fill
@@ -67,12 +68,20 @@ def print_folded(
     if console.is_terminal and text.cell_len > console.width and not is_command:
         own = len(text.plain) - len(text.plain.lstrip())
         indent = " " * (own if indentation is None else indentation)
-        # Do not break names and paths, so that they can be copied.
-        folded = fill(
-            text.plain, console.width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-        )
-        text = Text(folded, spans=text.spans)
+        text = Text(folded(text.plain, console.width, indent), spans=text.spans)
     console.print(text, soft_wrap=True, highlight=False)
+
+
+def folded(text: str, width: int, indent: str = "") -> str:
+    """Return a text folded at words. Names, paths and commands in backquotes stay whole, so that they can be copied."""
+    whole = re.sub("`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
+    lines = fill(whole, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return lines.replace("\0", " ")
+
+
+def as_question(console: Console, text: str) -> str:
+    """Return a question as it is asked: on a terminal folded at words, with room for the choice of answers."""
+    return folded(text, console.width - len(" [y/N]: ")) if console.is_terminal else text
 
 
 def print_sentences(console: Console, lines: Iterable[str]) -> None:

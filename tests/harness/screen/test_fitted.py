@@ -3,10 +3,12 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.screen.fitted import print_folded, print_table
+from harness.screen.display import print_stamped
+from harness.screen.fitted import as_question, print_folded, print_table
 
 LONG = "rocm6.2.4-torch2.6.0-experimental-attention"
 TEXT = "one word after the other until no line of eighty can hold them all, and then some more"
@@ -72,6 +74,19 @@ def test_a_folded_line_keeps_its_indentation() -> None:
     assert len(lines) > 1
     assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
     assert "[see below]" in " ".join(" ".join(lines).split())
+
+
+def test_a_question_and_a_stamped_line_are_folded_at_words_and_a_command_stays_whole() -> None:
+    file, command = io.StringIO(), "`.venv/bin/matrix explain 20261127T161715Z-51b1fa-train-1`"
+    console = Console(file=file, width=80, force_terminal=True)
+    asked = as_question(console, f"{TEXT}; {TEXT}?")
+    assert asked.replace("\n", " ") == f"{TEXT}; {TEXT}?"
+    assert max(map(len, asked.splitlines())) <= 80 - len(" [y/N]: ")
+    print_stamped(console, f"  oom-gpu; {command} says more, {escape('[1/2]')} and {TEXT}")
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(command in line for line in lines)
+    assert "[1/2] and" in " ".join(lines)
 
 
 def test_what_is_styled_at_the_beginning_stays_so_and_a_path_is_not_broken() -> None:
