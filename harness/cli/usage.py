@@ -21,6 +21,7 @@ EXAMPLES = {
     "STACK": "cpu",
     "TAG": "known-good-cpu",
     "TEXT": "'the screen was unplugged'",
+    "demote TEXT": "'hangs on kernel 6.14'",
     "WHAT": "'new PSU'",
     "{bash|zsh|fish}": "bash",
     # A cell on the CPU has no GPU that could be at fault.

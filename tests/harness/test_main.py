@@ -104,6 +104,7 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
         (["explain", "--log"], "'--log' requires an argument"),
         (["host-changed"], "as in `.venv/bin/matrix host-changed 'new PSU'`"),
         (["run-cell"], "run-cell: CELL is missing, as in `.venv/bin/matrix run-cell cpu-plain`"),
+        (["demote"], "as in `.venv/bin/matrix demote known-good-cpu --reason 'hangs on kernel 6.14'`"),
         (["train"], "as in `.venv/bin/matrix train --output TRAINING --data merged.csv`"),
         (["isolate"], "isolate: CELL is missing, as in `.venv/bin/matrix isolate rocm6.3-torch2.9.1-plain`"),
         (["minimise"], "as in `.venv/bin/matrix minimise cpu-no-sdma`"),
