@@ -35,7 +35,7 @@ def evening(world_name: str, seed: int) -> Evening:
     clock = Clock(world, chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
     setup = {name: setup_seconds_of(the_matrix().stacks[name]) for name in stacks()}
-    host = StageHost(world.gpus, world.gpus, True, setup, side_by_side=True, screened=world.screened)
+    host = StageHost(world.gpus, world.gpus, setup, side_by_side=True, screened=world.screened)
     search = StageSearch(the_matrix(), cells, host)
     answered: tuple[float, float] | None = None
     while True:

@@ -15,7 +15,7 @@ from harness.base.errors import UserError
 from harness.base.files.storage import ROOT, read_regular
 from harness.base.paths import APPS, CHECKOUT, ENVIRONMENTS, WHEELS
 from harness.base.time_limits import BackgroundCall
-from harness.doctor.disk_order import supported_first
+from harness.doctor.disk_order import disk_order
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find
@@ -25,7 +25,6 @@ from harness.host.slurm import hooks_of_nodes
 from harness.host.slurm import is_installed as slurm_is_installed
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
-from harness.matrix.two_gpus import in_turn
 
 EXECUTOR = "MATRIX_EXECUTOR"
 # Longest wait for a registry, in seconds: with a slower one, builds fail now and then.
@@ -45,23 +44,8 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
-    room = measure_room(cells, capabilities, _in_turn(machine, matrix, cells), verifying, machine.host.driver)
-    code = [CHECKOUT, *(one for folder in FOLDERS_OF_CODE for one in (folder, *folder.glob("*/")))]
-    changeable = tuple(str(folder) for folder in code if others_may_change(folder))
-    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm(), changeable_by_others=changeable)
-
-
-def others_may_change(folder: Path) -> bool:
-    """Return whether a user may write to a folder who is not this one, root or the owner of this checkout."""
-    try:
-        status = folder.stat()
-    except OSError:
-        return False
-    others = stat.S_IWOTH
-    with suppress(KeyError):
-        # A group of the owner's name is the owner's alone.
-        others |= 0 if folder.group() in ("root", folder.owner()) else stat.S_IWGRP
-    return bool(status.st_mode & others) or status.st_uid not in (ROOT, os.geteuid(), CHECKOUT.stat().st_uid)
+    room = measure_room(machine, matrix, cells, capabilities, verifying)
+    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
 
 
 def ask_slurm() -> tuple[SlurmHook, ...]:
@@ -83,14 +67,6 @@ def _runs(program: str, command: str) -> bool:
     except OSError:
         return False
     return command.encode() in content and os.access(program, os.X_OK)
-
-
-def _in_turn(machine: Machine, matrix: Matrix, cells: Iterable[Cell]) -> list[Stack]:
-    """Return the stacks of the cells in the order in which a campaign prepares them."""
-    atomics = False if any(gpu.atomics is False for gpu in machine.training) else None
-    names = dict.fromkeys(cell.stack.name for cell in cells)
-    order = in_turn(matrix, names, atomics=atomics, several=len(machine.training) > 1)
-    return [matrix.stacks[name] for name in order]
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
@@ -148,18 +124,19 @@ def docker_of(engine: Engine) -> Docker:
 
 
 def measure_room(
-    cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack], verifying: Stack | None
+    machine: Machine, matrix: Matrix, cells: Sequence[Cell], capabilities: Capabilities, verifying: Stack | None
 ) -> Room:
     """Return the cells that can run here, the disk space they need, and the disk's speed (None if not writable).
 
-    `order`: the stacks in the order in which they are prepared; the stack that verifies runs comes before them.
+    The stack that verifies runs is made before the others.
     """
     reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
     able = [cell for cell in cells if reasons[cell.id] is None]
-    running = {cell.stack.name for cell in able}
-    made = [stack for stack in order if stack.name in running and stack != verifying]
-    before = [verifying] if verifying and running else []
-    stacks = stack_by_stack([*before, *supported_first(made, before, capabilities)], capabilities)
+    names = dict.fromkeys(cell.stack.name for cell in able if cell.stack != verifying)
+    before = [verifying] if verifying and able else []
+    atomics = [gpu.atomics for gpu in machine.training]
+    order = disk_order(matrix, names, before, capabilities, machine.host.driver, atomics)
+    stacks = stack_by_stack([*before, *order], capabilities)
     return Room(
         sentence=capabilities.sentence,
         cells=len(able),

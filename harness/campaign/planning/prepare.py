@@ -11,7 +11,7 @@ from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import Plan, make_plan
 from harness.campaign.planning.screen_gpus import gpus_in_question
 from harness.campaign.planning.tallies import Tallies
-from harness.doctor.disk_order import supported_first
+from harness.doctor.disk_order import disk_order
 from harness.doctor.read import read_machine
 from harness.doctor.side_by_side import why_not_side_by_side
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
@@ -133,16 +133,15 @@ def prepare_stages(
     for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
         cells.setdefault(cell.stack.name, []).append(cell)
     first = [bench.verifying] if bench.verifying else []
-    turns = supported_first([own[0].stack for own in cells.values()], first, capabilities)
-    cells = {stack.name: cells[stack.name] for stack in turns}
     # The doctor only knows this host, not the hosts of a scheduler.
     machine = None if bench.dispatcher else read_machine(matrix, bench.root)
     atomics = [gpu.atomics for gpu in (machine.gpus if machine else ()) if gpu.facts.index in bench.gpus]
+    turns = disk_order(matrix, cells, first, capabilities, bench.host.driver, atomics)
+    cells = {stack.name: cells[stack.name] for stack in turns}
     setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
     host = StageHost(
         bench.gpus,
         bench.gpus,
-        False if False in atomics else None if None in atomics or machine is None else True,
         setup,
         side_by_side=machine is not None and why_not_side_by_side(machine, bench.gpus) is None,
         screened=screened,

@@ -175,7 +175,6 @@ class StageHost:
     Attributes:
         gpus: its GPUs, in the order of preference.
         healthy: the GPUs that may take runs.
-        atomics: whether the slots of all GPUs have PCIe atomics; None if that is unknown.
         setup_seconds: the seconds that each stack takes to make, if it is not made yet.
         side_by_side: runs on one GPU each may run at the same time.
         screened: further GPUs that runs may not use, because a screen is connected to them.
@@ -185,7 +184,6 @@ class StageHost:
 
     gpus: tuple[int, ...]
     healthy: tuple[int, ...]
-    atomics: bool | None = None
     setup_seconds: Mapping[str, float] = field(default_factory=dict)
     side_by_side: bool = False
     screened: tuple[int, ...] = ()

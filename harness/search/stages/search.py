@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, exploring, of_winner
-from harness.matrix.two_gpus import always_on_two, in_turn
+from harness.matrix.two_gpus import always_on_two
 from harness.matrix.workloads import Workload
 from harness.search.stages.contenders import Contender, Contenders
 from harness.search.stages.exploration import Depth, Explored, Explorer
@@ -86,8 +86,8 @@ class StageSearch:
 
     @property
     def order(self) -> list[str]:
-        """The stacks in turn; without PCIe atomics, those whose collectives need them come last."""
-        return in_turn(self.matrix, self.cells, atomics=self.host.atomics, several=self.host.can_use_all)
+        """The stacks in turn."""
+        return list(self.cells)
 
 
 @dataclass

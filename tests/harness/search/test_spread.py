@@ -16,7 +16,7 @@ def test_what_runs_at_once_is_of_one_cell_and_stage_and_no_run_twice() -> None:
     chance = random.Random(0)
     clock = Clock(two_good_one_flaky(chance), chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
-    search = StageSearch(the_matrix(), cells, StageHost(GPUS, GPUS, True, dict.fromkeys(stacks(), 1.0)))
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS, GPUS, dict.fromkeys(stacks(), 1.0)))
     most: dict[str, int] = {}
     while not isinstance(decided := search.next(seen := clock.seen(), BUDGET - clock.now), StageEnd):
         at_once = stage_runs_at_once(search, seen, decided, 4, BUDGET - clock.now)

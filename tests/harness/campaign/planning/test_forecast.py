@@ -13,7 +13,9 @@ from harness.campaign.planning import forecast as module
 from harness.campaign.planning import prepare
 from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines
 from harness.campaign.planning.prepare import prepare_stages
+from harness.doctor import ask
 from harness.doctor.compatibility import is_outside
+from harness.doctor.read import read_machine
 from harness.environments.capabilities import Capabilities, capabilities_of
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -71,11 +73,23 @@ def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_do
     assert not driver_lines("6.16.13", free=1)
 
 
-@pytest.mark.parametrize(("driver", "free"), [("6.16.13", 30), ("6.16.13", 500), ("in-tree", 30)])
+@pytest.mark.parametrize(
+    ("driver", "free", "atomics"),
+    [("6.16.13", 30, True), ("6.16.13", 30, False), ("6.16.13", 500, True), ("in-tree", 30, True)],
+)
 def test_stacks_that_the_driver_is_not_supported_with_take_no_room_from_others(
-    tmp_path: Path, matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch, driver: str, free: int
+    tmp_path: Path,
+    matrix: Matrix,
+    dual_host: HostFacts,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    free: int,
+    atomics: bool,
 ) -> None:
     TwoGpuHost(tmp_path / "root")
+    if not atomics:
+        link = tmp_path / "root/sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties"
+        link.write_text(link.read_text().replace("flags 1\n", "flags 13\n"))
     host = dual_host.model_copy(update={"driver": driver})
 
     def with_driver(options: BenchOptions, cells: Sequence[Cell]) -> Bench:
@@ -93,6 +107,13 @@ def test_stacks_that_the_driver_is_not_supported_with_take_no_room_from_others(
     outside = [is_outside(driver, matrix.stacks[one.stack]) for one in told.stacks]
     short = driver == "6.16.13" and free == 30
     assert (outside == sorted(outside)) == (short or driver == "in-tree")
+    # The doctor says the same.
+    monkeypatch.setattr(ask, "measure_write_speed", lambda _: None)
+    machine = replace(read_machine(matrix, tmp_path / "root"), host=host)
+    assert [gpu.atomics for gpu in machine.training] == [True, atomics]
+    cells = matrix.select("default")
+    room = ask.measure_room(machine, matrix, cells, prepared.capabilities, prepared.bench.verifying)
+    assert list(room.no_room) == [f"{one.stack} ({one.disk_gb:.0f} GB)" for one in told.stacks if one.fits is False]
     # With room for all, the first answer takes no more than the smallest download.
     assert told.stacks[0].stack == ("rocm6.3-torch2.9.1" if short else "rocm10.0.0-torch2.13.0")
 

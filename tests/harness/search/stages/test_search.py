@@ -25,7 +25,7 @@ def evening(*, side_by_side: bool) -> Iterator[tuple[StageRun, str | None]]:
     chance = random.Random(0)
     clock = Clock(nothing_on_two(chance), chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
-    host = StageHost(GPUS, GPUS, True, dict.fromkeys(stacks(), SETUP), side_by_side=side_by_side)
+    host = StageHost(GPUS, GPUS, dict.fromkeys(stacks(), SETUP), side_by_side=side_by_side)
     search = StageSearch(the_matrix(), cells, host)
     while not isinstance(decided := search.next(seen := clock.seen(), 2 * BUDGET - clock.now), StageEnd):
         yield decided, search.to_prepare(decided, seen)
