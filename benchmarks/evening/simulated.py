@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarks.evening.clock import HOUR, Clock
-from benchmarks.evening.worlds import HINDERED, WORLDS, Answer, World, stacks, the_matrix
+from benchmarks.evening.worlds import HINDERED, LITTLE_DISK, WORLDS, Answer, World, stacks, the_matrix
 from harness.campaign.planning.prepare import setup_seconds_of
 from harness.evidence.verdicts.totals import totals_of
 from harness.evidence.verdicts.verdict import reaches
@@ -13,7 +13,7 @@ from harness.search.stages.runs import Setting, StageHost, StageRun
 from harness.search.stages.search import StageEnd, StageSearch
 
 BUDGET = 10 * HOUR
-ALL_WORLDS = {**WORLDS, **HINDERED}
+ALL_WORLDS = {**WORLDS, **HINDERED, **LITTLE_DISK}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def evening(world_name: str, seed: int) -> Evening:
     chance = random.Random(f"{world_name} {seed}")
     world = ALL_WORLDS[world_name](chance)
     clock = Clock(world, chance)
-    cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
+    cells = {n: [cell for cell in the_matrix().select("default") if cell.stack.name == n] for n in world.stacks}
     setup = {name: setup_seconds_of(the_matrix().stacks[name]) for name in stacks()}
     host = StageHost(world.gpus, world.gpus, setup, side_by_side=True, screened=world.screened)
     search = StageSearch(the_matrix(), cells, host)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from harness.base.paths import CHECKOUT
+from harness.doctor.compatibility import is_outside
+from harness.doctor.disk_order import disk_order
+from harness.environments.capabilities import GB, Capabilities, stack_by_stack
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.search.stages.runs import Setting, StageRun
@@ -47,12 +50,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class World:
-    """A truth: how runs behave, which answers are right, whether GPUs can be reset, and which GPUs runs may use."""
+    """A truth: how runs behave, which answers are right, whether GPUs can be reset, and which GPUs runs may use.
+
+    `driver`: the version of the driver. `free_bytes`: the disk's free space; None for room for all stacks.
+    """
 
     acts: Acts
     is_right: Callable[[Answer], bool]
     may_reset: bool = True
     gpus: tuple[int, ...] = GPUS
+    driver: str | None = None
+    free_bytes: int | None = None
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The stacks that have room, in the order in which a campaign makes them."""
+        able = Capabilities(self.gpus, "process", frozenset(), self.free_bytes)
+        order = disk_order(the_matrix(), stacks(), (), able, self.driver, [True] * len(self.gpus))
+        return tuple(room.stack for room in stack_by_stack(order, able) if room.fits is not False)
 
     @property
     def screened(self) -> tuple[int, ...]:
@@ -217,6 +232,17 @@ def chunked_and_math(_: random.Random) -> World:
     return World(acts, named(is_right))
 
 
+def old_driver_little_disk(_: random.Random) -> World:
+    """The driver supports ROCm 6.3 to 7.2, nothing else trains, and there is room for few stacks."""
+    driver = "6.16.13"
+    return World(
+        lambda run: BROKEN if is_outside(driver, run.cell.stack) else SOUND,
+        named(lambda setting: not is_outside(driver, setting.cell.stack)),
+        driver=driver,
+        free_bytes=30 * GB,
+    )
+
+
 WORLDS: Mapping[str, Callable[[random.Random], World]] = {
     "one stack works on two GPUs": one_stack,
     "only no-p2p helps": only_no_p2p,
@@ -253,3 +279,4 @@ HINDERED: Mapping[str, Callable[[random.Random], World]] = {
     "a screen on one GPU: only notes-stable trains": _with_a_screen(only_notes_stable),
     "a screen on one GPU: the host fails everything": _with_a_screen(failing_host),
 }
+LITTLE_DISK: Mapping[str, Callable[[random.Random], World]] = {"old driver, little disk": old_driver_little_disk}

@@ -44,6 +44,10 @@ def test_with_a_screen_on_one_gpu_the_other_is_answered_for() -> None:
     assert evening("a screen on one GPU: only notes-stable trains", 0).right
 
 
+def test_where_few_stacks_have_room_those_that_the_driver_supports_are_tried() -> None:
+    assert evening("old driver, little disk", 0).right
+
+
 def test_the_same_seed_is_the_same_evening() -> None:
     assert evening("one stack works on two GPUs", 3) == evening("one stack works on two GPUs", 3)
 
