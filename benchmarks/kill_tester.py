@@ -64,13 +64,6 @@ def write_stand_in(python: Path) -> None:
     python.chmod(0o755)
 
 
-def write_matrix(program: Path) -> None:
-    """Write a program that is `matrix`, but for the runs of the stand-in being verified by the stand-in."""
-    words = shlex.join([sys.executable, str(HERE / "stand_in_matrix.py")])
-    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-
-
 @dataclass(frozen=True)
 class Kill:
     """When the harness is killed: at a named point, or after some seconds."""

@@ -65,8 +65,8 @@ class World:
     @property
     def stacks(self) -> tuple[str, ...]:
         """The stacks that have room, in the order in which a campaign makes them."""
-        able = Capabilities(self.gpus, "process", frozenset(), self.free_bytes)
-        order = disk_order(the_matrix(), stacks(), (), able, self.driver, [True] * len(self.gpus))
+        able = Capabilities(self.gpus, "process", frozenset(), self.free_bytes, driver=self.driver)
+        order = disk_order(the_matrix(), stacks(), (), able, [True] * len(self.gpus))
         return tuple(room.stack for room in stack_by_stack(order, able) if room.fits is not False)
 
     @property

@@ -45,7 +45,22 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
         docker = replace(docker, bases=ask_bases(engine, needed))
     capabilities = with_kfd(capabilities, there=machine.kfd is not None)
     room = measure_room(machine, matrix, cells, capabilities, verifying)
-    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm())
+    code = [CHECKOUT, *(one for folder in FOLDERS_OF_CODE for one in (folder, *folder.glob("*/")))]
+    changeable = tuple(str(folder) for folder in code if others_may_change(folder))
+    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm(), changeable_by_others=changeable)
+
+
+def others_may_change(folder: Path) -> bool:
+    """Return whether a user may write to a folder who is not this one, root or the owner of this checkout."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    others = stat.S_IWOTH
+    with suppress(KeyError):
+        # A group of the owner's name is the owner's alone.
+        others |= 0 if folder.group() in ("root", folder.owner()) else stat.S_IWGRP
+    return bool(status.st_mode & others) or status.st_uid not in (ROOT, os.geteuid(), CHECKOUT.stat().st_uid)
 
 
 def ask_slurm() -> tuple[SlurmHook, ...]:
@@ -135,7 +150,7 @@ def measure_room(
     names = dict.fromkeys(cell.stack.name for cell in able if cell.stack != verifying)
     before = [verifying] if verifying and able else []
     atomics = [gpu.atomics for gpu in machine.training]
-    order = disk_order(matrix, names, before, capabilities, machine.host.driver, atomics)
+    order = disk_order(matrix, names, before, capabilities, atomics)
     stacks = stack_by_stack([*before, *order], capabilities)
     return Room(
         sentence=capabilities.sentence,

@@ -14,7 +14,6 @@ def disk_order(
     names: Iterable[str],
     before: Sequence[Stack],
     able: Capabilities,
-    module: str | None,
     atomics: Sequence[bool | None],
 ) -> list[Stack]:
     """Return stacks in the order in which they take disk and are run; `before` are made before them.
@@ -22,7 +21,7 @@ def disk_order(
     Where slots lack PCIe atomics, stacks whose collectives need them come last. If one that the driver supports would
     have no room then, those that the driver does not support come after all others.
 
-    `module`: the version of the driver. `atomics`: whether the slot of each GPU has them; None where that is unknown.
+    `atomics`: whether the slot of each GPU has them; None where that is unknown.
     """
     several = len(atomics) > 1
     turns = in_turn(matrix, names, atomics=False if False in atomics else None, several=several)

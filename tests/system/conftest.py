@@ -4,9 +4,11 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from benchmarks.kill_tester import STAND_IN_BARS, write_matrix, write_stand_in
+from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
 from harness.base.paths import CHECKOUT
 from harness.base.sysfs import REAL_ROOT
 from harness.cli.main import main
@@ -251,6 +253,13 @@ def _for_stand_in(matrix: str) -> str:
     """Return the matrix file for a stack that runs in an interpreter that the caller names, with one epoch."""
     stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any"
     return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
+
+
+def write_matrix(program: Path) -> None:
+    """Write a program that is `matrix`, but for the runs of the stand-in being verified by the stand-in."""
+    words = shlex.join([sys.executable, str(Path(__file__).with_name("stand_in_matrix.py"))])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 class Command:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kill_tester import Place, write_matrix
+from benchmarks.kill_tester import Place
 from harness.evidence.verdicts.rates import runs_to_show
-from tests.system.conftest import Command
+from tests.system.conftest import Command, write_matrix
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")

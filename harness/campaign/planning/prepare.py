@@ -136,7 +136,7 @@ def prepare_stages(
     # The doctor only knows this host, not the hosts of a scheduler.
     machine = None if bench.dispatcher else read_machine(matrix, bench.root)
     atomics = [gpu.atomics for gpu in (machine.gpus if machine else ()) if gpu.facts.index in bench.gpus]
-    turns = disk_order(matrix, cells, first, capabilities, bench.host.driver, atomics)
+    turns = disk_order(matrix, cells, first, capabilities, atomics)
     cells = {stack.name: cells[stack.name] for stack in turns}
     setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
     host = StageHost(
