@@ -10,6 +10,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.base.errors import UserError
+from harness.base.files.file_system_sync import sync_file_system
 from harness.environments.python.uv_process import uv
 from harness.matrix.stacks import Stack
 
@@ -77,6 +78,8 @@ def _fetch(version: str, notify: Callable[[str], None]) -> Path:
     path = find_python(version)
     if path is None:
         raise UserError(f"Python {version} was fetched but cannot be found; install it by hand")
+    # It is not fetched again: it must be whole also if a run takes the host down.
+    sync_file_system(path.parent)
     return path
 
 

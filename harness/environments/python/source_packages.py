@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.files.file_system_sync import sync_file_system
 from harness.base.paths import WHEELS
 from harness.environments.python.pins import BUILD_TOOLS
 from harness.environments.python.uv_process import uv
@@ -51,6 +52,8 @@ def _build(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Pa
             wheel = next(made.glob("*.whl"), None)
             if wheel is None:
                 raise UserError(f"stack {stack.name}: {source} was built, and gave no wheel")
+            # It is not built again: it must be whole also if a run takes the host down.
+            sync_file_system(made)
             shutil.rmtree(_folder(digest), ignore_errors=True)
             shutil.move(made, _folder(digest))
             return _folder(digest) / wheel.name

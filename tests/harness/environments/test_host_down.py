@@ -13,7 +13,7 @@ NO_LOOP = 77
 GO_DOWN = f"""
 mount -o loop disk before || exit {NO_LOOP}
 "$0" -c "$1" before && cp --sparse=always disk left && mount -o loop left after || exit 1
-find after -name '*.py' -printf '%s\\n' -o -name '*.txt' -printf '%s\\n'
+find after -regex '.*\\.\\(py\\|txt\\|whl\\)' -printf '%s\\n'
 """
 APP = """
 import sys
@@ -76,11 +76,42 @@ own_images.OWN_IMAGES = Path(sys.argv[1], "own-images.txt")
 own_images.remember(SimpleNamespace(id="sha256:1"))
 write_json(Path(sys.argv[1], "intent.json"), {})
 """
+BUILT_WHEEL = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from harness.base.files.storage import write_json
+from harness.environments.python import index_pages, source_packages
+def build(*words, variables):
+    made = words[words.index("--out-dir") + 1]
+    made.mkdir()
+    (made / "rocm.whl").write_text("a wheel")
+source_packages.WHEELS, source_packages.uv = Path(sys.argv[1]), build
+index_pages.files_of, index_pages.download = lambda *_: [("rocm.tar.gz", "")], lambda *_: "hash"
+source_packages.built_wheel(SimpleNamespace(name="", pypi=""), "rocm", "1", ["hash"])
+write_json(Path(sys.argv[1], "intent.json"), {})
+"""
+INTERPRETER = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from harness.base.files.storage import write_json
+from harness.environments.python import interpreters
+python = Path(sys.argv[1], "python.py")
+class Find:
+    cache_clear = staticmethod(lambda: None)
+    def __call__(self, version):
+        return python if python.exists() else None
+interpreters.choose_python, interpreters.find_python = lambda _: None, Find()
+interpreters.uv = lambda *_: python.write_text("an interpreter")
+interpreters.ensure_python(SimpleNamespace(python="3.11"))
+write_json(Path(sys.argv[1], "intent.json"), {})
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mkfs.ext4"), reason="needs root and mkfs.ext4")
-@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM, LOCK, OWN_IMAGE])
+@pytest.mark.parametrize("make", [APP, ENVIRONMENT, PROGRAM, LOCK, OWN_IMAGE, BUILT_WHEEL, INTERPRETER])
 def test_no_file_is_empty(make: str, tmp_path: Path) -> None:
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(64 << 20)

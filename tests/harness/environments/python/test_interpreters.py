@@ -101,21 +101,22 @@ def test_an_old_torch_takes_no_python_it_has_no_wheels_for(matrix: Matrix, monke
 
 
 def test_what_is_not_installed_is_fetched_and_it_is_said_from_where(
-    cpu: Stack, monkeypatch: pytest.MonkeyPatch
+    cpu: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     asked: list[tuple[str, ...]] = []
+    fetched = tmp_path / "python3.11"
 
     def uv(*words: str) -> str:
         asked.append(words)
         if words[1] == "find" and ("python", "install", "--no-bin", "3.11") not in asked:
             raise UserError("none")
-        return "/fetched/bin/python3.11\n"
+        return f"{fetched}\n"
 
     monkeypatch.setattr(interpreters, "uv", uv)
     monkeypatch.setattr(interpreters, "RUNNING", "3.10")
     monkeypatch.delenv(interpreters.MIRROR, raising=False)
-    assert ensure_python(cpu, said.append) == ("3.11", Path("/fetched/bin/python3.11"))
+    assert ensure_python(cpu, said.append) == ("3.11", fetched)
     [line] = said
     assert line == f"Python 3.11 is not installed; fetching it from {interpreters.SOURCE}"
 
