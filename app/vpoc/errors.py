@@ -47,6 +47,7 @@ REMEDIES = {
     errno.ENAMETOOLONG: "the name is too long; give a shorter one",
     errno.EISDIR: "this is a folder; give the path of a file",
     errno.ENOTDIR: "a part of this path is a file, not a folder; check the path",
+    errno.ELOOP: "a link has the name of a file to write; remove it, or choose another folder",
     errno.EEXIST: "a file is in the way; choose another path",
 }
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 from vpoc.errors import UserError, from_os_error
 
 HASH_BLOCK = 1 << 23
+ROOT = 0
 
 
 def read_bytes(path: Path) -> bytes:
@@ -24,6 +25,11 @@ def read_bytes(path: Path) -> bytes:
     if not content:
         raise UserError(f"{path}: the file is empty; give a file with data")
     return content
+
+
+def open_in_place(path: str | Path, flags: int) -> int:
+    """Open a file to write where others may have put a link or a pipe: neither is followed or waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 def is_own(path: Path) -> bool:
@@ -122,9 +128,12 @@ def open_atomic(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
     Without `durable` nothing waits for the disk: a power cut can leave a torn file, which readers must detect. The
     folder is created if it is missing, and a link is followed, not replaced. UserError when the disk is full, the
-    folder is not writable, or `path` is no file; the temporary file is then removed.
+    folder is not writable, or `path` is no file, or a link of another user; the temporary file is then removed.
     """
     if path.is_symlink():
+        if path.lstat().st_uid not in (os.geteuid(), ROOT):
+            # In a shared folder it may lead to a file that only this user may write to.
+            raise UserError(f"{path}: is a link of another user's; remove it, or choose another output")
         path = Path(os.path.realpath(path))
     require_output(path)
     try:

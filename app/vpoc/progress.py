@@ -14,6 +14,7 @@ from typing import Any
 
 from vpoc import stacks
 from vpoc.errors import Interrupted, from_os_error
+from vpoc.files import open_in_place
 from vpoc.step_stage import StepStage
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
@@ -136,7 +137,7 @@ class Progress:
         }
         self._max_step = None
         try:
-            with self.path.open("a", encoding="utf-8") as stream:
+            with open(self.path, "a", encoding="utf-8", opener=open_in_place) as stream:
                 stream.write(json.dumps(line, allow_nan=False) + "\n")
                 if self._phase == "checkpoint":
                     # After a power cut only checkpoints for which the lines account are resumed from.

@@ -20,6 +20,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from vpoc.files import open_in_place
+
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
 QUIET_S = 60.0
 
@@ -142,7 +144,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def _append_to(path: Path, flags: int) -> None:
     global _descriptor, _path  # noqa: PLW0603 - faulthandler needs the descriptor to stay open
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+    opened = open_in_place(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | flags)
     _path = path
     if _descriptor < 0:
         _descriptor = opened

@@ -7,6 +7,8 @@ import mmap
 import os
 from pathlib import Path
 
+from vpoc.files import open_in_place
+
 SIZE = 16
 OUTSIDE, WAITING, FORWARD, BACKWARD, EXCHANGE, UPDATE = range(6)
 """Stages: not in a step; waiting for a batch; in the forward pass; in the backward pass.
@@ -40,7 +42,7 @@ class StepStage:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = open_in_place(path, os.O_RDWR | os.O_CREAT)
     try:
         # Write the bytes to reserve space: otherwise the first store could raise SIGBUS on a full disk.
         os.pwrite(descriptor, bytes(SIZE), 0)

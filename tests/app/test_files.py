@@ -47,6 +47,18 @@ def test_a_link_is_written_through(tmp_path):
         assert real.read_bytes() == content
 
 
+def test_a_link_of_another_user_is_not_written_through(tmp_path, monkeypatch):
+    (tmp_path / "own").write_bytes(b"own")
+    (tmp_path / "link").symlink_to("own")
+    if ROOT:
+        os.chown(tmp_path / "link", 65534, 65534, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    with pytest.raises(UserError, match="is a link of another user's"):
+        write_atomic(tmp_path / "link", b"new")
+    assert (tmp_path / "own").read_bytes() == b"own"
+
+
 def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for write in (require_output, lambda path: write_atomic(path, b"x")):

@@ -137,6 +137,15 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
         Progress(tmp_path / "file" / "run")
 
 
+@pytest.mark.parametrize("name", ["progress-0.jsonl", "position-0.bin", "stacks-0.txt"])
+def test_nothing_is_written_through_a_link(name, tmp_path):
+    (tmp_path / "own").write_bytes(b"own")
+    (tmp_path / name).symlink_to("own")
+    with pytest.raises(UserError, match="a link has the name"):
+        Progress(tmp_path).phase("step")
+    assert (tmp_path / "own").read_bytes() == b"own"
+
+
 def test_an_unknown_phase_is_our_own_bug():
     with pytest.raises(ValueError, match="lunch"):
         Progress(None).phase("lunch")
