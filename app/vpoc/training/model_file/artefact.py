@@ -92,7 +92,7 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         if needed > len(content):
             raise ValueError("larger than its file")
         model = network(*shape)
-        model.load_state_dict(document["state_dict"])
+        _load(model, document["state_dict"])
         facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
         facts["scaling"] = Scaling.from_json(document["scaling"], len(facts["features"]))
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
@@ -134,10 +134,16 @@ def load_state(path: Path, model: Network) -> str:
     """Load the weights of a kept state's file into `model` and return the file's SHA-256; UserError as load_model."""
     content = read_bytes(path)
     try:
-        model.load_state_dict(load_plain(content)["state_dict"])
+        _load(model, load_plain(content)["state_dict"])
     except Exception as error:  # as above
         raise UserError(f"{path}: not an intact file of a state of this model", exit_code=1) from error
     return sha256(content)
+
+
+def _load(model: Network, weights: dict[str, torch.Tensor]) -> None:
+    """Set the weights of a model; any error where they do not fit."""
+    # A plain dict has no metadata, by which torch could replace the parameters by others of any type.
+    model.load_state_dict(dict(weights))
 
 
 def load_plain(content: bytes) -> Any:

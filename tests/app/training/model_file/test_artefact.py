@@ -4,6 +4,7 @@ import math
 import random
 import time
 import tracemalloc
+from collections import OrderedDict
 from dataclasses import asdict
 
 import numpy as np
@@ -164,6 +165,14 @@ def test_a_network_that_is_larger_than_its_file_is_not_made(content, tmp_path, m
     with pytest.raises(UserError, match="not an intact model file"):
         load_model(tmp_path / "m.pt")
     assert made == ["meta"]
+
+
+def test_metadata_cannot_change_the_type_of_the_weights(tmp_path):
+    typed = OrderedDict((name, weight.double()) for name, weight in weights(7).items())
+    typed._metadata = {name: {"assign_to_params_buffers": True} for name in ("", "0", "2")}
+    path = tmp_path / "m.pt"
+    path.write_bytes(serialise(typed, FACTS))
+    require_finite(load_model(path))
 
 
 @pytest.mark.parametrize("what", [b"", b"not a model", None])
