@@ -134,6 +134,9 @@ def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, A
         made_for = (loaded.target, loaded.features, loaded.feature_options)
         if made_for != (fit.options.target, list(NAMES), fit.options.of_features):
             raise UserError(f"{path}: a model of another target or other features")
+        # By its dates `vpoc predict` tells which sessions the model has not seen.
+        if (loaded.bar_seconds, loaded.market) != (fit.run.features.bar_seconds, fit.run.features.market):
+            raise UserError(f"{path}: says that it was trained on other bars, another market or other dates")
         if not loaded.scaling.is_close(fit.scaling):
             raise UserError(f"{path}: its scaling is not that of its training samples")
     except UserError as error:

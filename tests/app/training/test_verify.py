@@ -151,8 +151,12 @@ def of_another_scaling(document):
     document["scaling"]["centre"][3] += 1
 
 
+def of_other_dates(document):
+    document["market"]["last"] = document["market"]["first"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [larger, of_another_target, of_another_scaling])
+@pytest.mark.parametrize("change", [larger, of_another_target, of_another_scaling, of_other_dates])
 def test_a_model_of_something_else_is_none(change, trained, tmp_path):
     asked, result = trained()
     file = tmp_path / "out" / "m.pt"
