@@ -15,7 +15,7 @@ from harness.campaign.detach import detach
 from harness.campaign.other_hosts.follow import CONTINUES
 from harness.cli.shared import INTERRUPTED, Settings, err, out, print_json, typed_words
 from harness.screen.display import CampaignDisplay
-from harness.screen.terminal import echo
+from harness.screen.fitted import print_folded
 
 
 def start_in_background(settings: Settings, *, as_json: bool) -> None:
@@ -28,7 +28,9 @@ def start_in_background(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"by": started.by, "watch": watch, "stop": started.stop, "log": str(log)})
         return
-    echo(f"Continues as {started.by}. `{watch}` attaches, `{started.stop}` ends it; its output is in {log}")
+    print_folded(
+        out, f"Continues as {started.by}. `{watch}` attaches, `{started.stop}` ends it; its output is in {log}"
+    )
 
 
 @contextmanager
@@ -66,10 +68,8 @@ def _terminal_to_outlive(settings: Settings, *, what: str, watched: str) -> Term
     terminal = Terminal(log, f"the terminal was closed; the {what} continues; `{stop}` ends it", turn_plain)
     if terminal.is_there:
         attach = f"`{watch}` {watched}, " if watched else ""
-        echo(
-            f"The {what} continues if this terminal is closed: {attach}`{stop}` ends it; its output is then in {log}",
-            err=True,
-        )
+        ends = f"{attach}`{stop}` ends it; its output is then in {log}"
+        print_folded(err, f"The {what} continues if this terminal is closed: {ends}")
     return terminal
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.campaign.under_way import under_way
-from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
+from harness.cli.shared import INTERRUPTED, Settings, as_json, err, out, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
 from harness.screen.display import (
@@ -22,8 +22,8 @@ from harness.screen.display import (
     finished_lines,
     print_stamped,
 )
+from harness.screen.fitted import print_folded
 from harness.screen.live import Scene
-from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
 
 if TYPE_CHECKING:
@@ -55,17 +55,19 @@ def watch(settings: Settings, as_json: bool) -> None:
         goes_on = _what_goes_on(settings)
         if orphans:
             ends = f"the next `{goes_on.command}` ends them"
-            echo(f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
+            print_folded(out, f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
             return
-        echo(f"Nothing runs with {settings.results.folder} on this host; `{goes_on.command}` {goes_on.why}.")
+        print_folded(
+            out, f"Nothing runs with {settings.results.folder} on this host; `{goes_on.command}` {goes_on.why}."
+        )
         return
     try:
         _follow(watched, look, scene, err, settings.invocation.command)
     except KeyboardInterrupt:
         for one in under_way(settings.results_to_read):
-            echo(f"`{one.command}` goes on; `kill -INT {one.process.pid}` ends it")
+            print_folded(out, f"`{one.command}` goes on; `kill -INT {one.process.pid}` ends it")
         sys.exit(INTERRUPTED)
-    echo(f"It has ended; `{settings.invocation.command('status')}` sums up.")
+    print_folded(out, f"It has ended; `{settings.invocation.command('status')}` sums up.")
 
 
 def _what_goes_on(settings: Settings) -> "Command":
