@@ -58,7 +58,8 @@ define install
 @rm -f .venv/.failed; total=$$(grep -c '^[a-z]' $(1)); { PYTHONUNBUFFERED=1 .venv/bin/python -m pip install --progress-bar off \
   --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r $(1) 2>&1 || touch .venv/.failed; } | \
 { n=0; failed=; while IFS= read -r line; do \
-  case "$$failed$$line" in failed*|ERROR*) failed=failed; echo "$$line" >&2; continue;; esac; \
+  case "$$failed$$line" in failed*|ERROR*) \
+    test -n "$$failed" || test ! -t 2 || printf '\r\033[K' >&2; failed=failed; echo "$$line" >&2; continue;; esac; \
   test -t 2 || continue; \
   case "$$line" in \
     Collecting*|Processing*) n=$$((n + 1)); name=$${line#* }; name=$${name%% *}; \

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,27 @@ def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) ->
     run = subprocess.run(["make", typed], cwd=CHECKOUT, env=bare, capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert run.stderr.startswith(f"make: no target or file {typed}; {told}\n")
+
+
+def test_an_error_of_the_set_up_replaces_the_line_that_tells_how_far_it_is(tmp_path: Path) -> None:
+    stand_in = """#!/bin/sh
+    case "$*" in
+      *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+      *"pip install"*) echo "Collecting click"; echo "ERROR: wrong hash"; echo "    click"; exit 1;;
+    esac"""
+    (tmp_path / "requirements.txt").write_text("click\n")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "python").write_text(stand_in)
+    (tmp_path / "python").chmod(0o755)
+    words = ["make", "-f", f"{CHECKOUT}/Makefile", "SETUP_LOCKED=1", f"PYTHON={tmp_path}/python", ".venv/.ready"]
+    ours, terminal = os.openpty()
+    bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    run = subprocess.run(words, cwd=tmp_path, env=bare, stdout=terminal, stderr=terminal, check=False, timeout=60)
+    os.close(terminal)
+    told = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert run.returncode == 2
+    assert "fetching 1 of 1, click\r\033[KERROR: wrong hash\r\n    click\r\n" in told
 
 
 def test_the_everyday_targets_are_listed_within_a_screen() -> None:
