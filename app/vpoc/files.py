@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,17 +15,32 @@ from vpoc.errors import UserError, from_os_error
 
 HASH_BLOCK = 1 << 23
 ROOT = 0
+LARGEST = 8 << 30
+"""Most bytes that are read at once: those of a checkpoint that the harness keeps."""
+NO_FILE = "this is a pipe or a device; give a file"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of `path`; UserError when it cannot be read or is empty."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise from_os_error(error, path) from error
+    """Return the content of `path`; UserError when it is empty, and as `read_regular`."""
+    content = read_regular(path)
     if not content:
         raise UserError(f"{path}: the file is empty; give a file with data")
     return content
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of `path`; UserError when it cannot be read, is no file or has more than LARGEST bytes."""
+    try:
+        # Somebody else may have made a pipe of this name, which would be waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path}: {NO_FILE}")
+            if status.st_size > LARGEST:
+                raise UserError(f"{path}: has {status.st_size:,} bytes; more than {LARGEST:,} are not read")
+            return stream.read()
+    except OSError as error:
+        raise from_os_error(error, path) from error
 
 
 def open_in_place(path: str | Path, flags: int) -> int:

@@ -128,6 +128,7 @@ def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
         ),
         (["check", ""], "user-error", "an argument is empty, perhaps from an unset variable", "leave it out"),
         (["check", "x" * 300], "user-error", f"{'x' * 300}: the name is too long", "give a shorter one"),
+        (["check", "/dev/zero"], "user-error", "/dev/zero: this is a pipe or a device", "give a file"),
         (["check", "none.csv"], "user-error", "none.csv: no such file or folder", "check the path"),
     ],
 )

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from vpoc.errors import UserError
-from vpoc.files import require_output, require_writable, sha256, sha256_file, write_atomic, write_json
+from vpoc.files import read_bytes, require_output, require_writable, sha256, sha256_file, write_atomic, write_json
 
 ROOT = os.geteuid() == 0
 
@@ -160,3 +160,13 @@ def test_an_unwritable_folder_is_one_line_and_keeps_the_old_model(tmp_path):
     assert done.stderr.count("\n") == 1
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["model.pt"]
+
+
+def test_a_pipe_and_a_file_beyond_all_bounds_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="a pipe or a device"):
+        read_bytes(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(UserError, match="has 1,099,511,627,776 bytes"):
+        read_bytes(tmp_path / "sparse")

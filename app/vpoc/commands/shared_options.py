@@ -1,7 +1,10 @@
 """Options that several commands share."""
 
 import math
+import os
+import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,10 +13,26 @@ import click
 
 from vpoc.errors import UserError
 from vpoc.features.feature_options import CHOICES, RTH_CLOSES, FeatureOptions
+from vpoc.files import NO_FILE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-IN_FILE = click.Path(path_type=Path)
+
+class _FilePath(click.Path):
+    """A path that is not that of a pipe or a device, which would be waited for, also after Ctrl-C."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return `value` as a path; UserError for a pipe or a device."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        # The command itself reports a path that cannot be looked at.
+        with suppress(OSError):
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise UserError(f"{path}: {NO_FILE}")
+        return path
+
+
+IN_FILE = _FilePath(path_type=Path)
 """A path that the command opens itself, so that its one-line errors are the same everywhere."""
 
 SEED = click.IntRange(0, 2**63 - 1)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from vpoc.errors import UserError
-from vpoc.files import sha256, sha256_file, write_atomic, write_json
+from vpoc.files import read_bytes, sha256, sha256_file, write_atomic, write_json
 
 
 def note_of(output: Path) -> Path:
@@ -17,8 +17,8 @@ def require_replaceable(output: Path, *, force: bool) -> None:
     if force or not output.is_file():
         return
     try:
-        noted = json.loads(note_of(output).read_bytes())["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+        noted = json.loads(read_bytes(note_of(output)))["sha256"]
+    except (UserError, ValueError, KeyError, TypeError):
         noted = None
     if noted != sha256_file(output):
         raise UserError(

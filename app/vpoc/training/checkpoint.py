@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import remove, sha256, write_atomic
+from vpoc.files import read_regular, remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
 from vpoc.training.model_file.artefact import load_plain
 
@@ -122,10 +122,7 @@ def write_checkpoint(
 def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """Return the last intact checkpoint in `folder`, None when there is none; damaged ones are reported to `warn`."""
     for path in _found(folder):
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise from_os_error(error, path) from error
+        content = read_regular(path)
         match = CHECKPOINT_NAME.fullmatch(path.name)
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")

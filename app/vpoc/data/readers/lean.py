@@ -23,6 +23,7 @@ from vpoc.data.readers.stamps import Written, require_seconds
 from vpoc.data.rules import ROW_ADVICE
 from vpoc.data.text_table import Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
+from vpoc.files import read_regular
 
 ENTRY = re.compile(r"(?:.*/)?(?P<day>\d{8})_(?P<root>[a-z0-9]+)_minute_trade_(?P<expiry>\d{6})(?:\d{2})?\.csv")
 OTHER = re.compile(r"(?:.*/)?\d{8}_[a-z0-9]+_minute_(?:quote|openinterest)_\d{6,8}\.csv")
@@ -72,8 +73,9 @@ def _entries(path: Path, digest: "hashlib._Hash") -> Iterator[tuple[str, np.date
         raise from_os_error(error, path) from error
     for file in files:
         try:
-            digest.update(file.read_bytes())
-            with zipfile.ZipFile(file) as archive:
+            content = read_regular(file)
+            digest.update(content)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 for info in archive.infolist():
                     entry = ENTRY.fullmatch(info.filename)
                     if entry is None:

@@ -40,7 +40,6 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     UserError, with the row, for an invalid stamp, a price that is not finite or a volume that is no whole number, and
     for more than MOST_ROWS rows.
     """
-    digest = sha256_file(path)
     try:
         schema = pl.read_parquet_schema(path)
         header = list(schema)
@@ -72,7 +71,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         found["vix"] = _cast(table, "vix", pl.Float64).fill_null(np.nan)
     return RawBars(
         path=path,
-        sha256=digest,
+        sha256=sha256_file(path),
         format="parquet",
         frame=pl.DataFrame(found),
         stamps=stamps,
