@@ -12,6 +12,7 @@ from harness.registry.attestations.keys import (
     ensure_own_key,
     keys_folder,
     known_keys,
+    public_key_in,
     read_public_key,
     trust,
 )
@@ -39,8 +40,8 @@ def keys(
     """
     own = ensure_own_key()
     if trusted:
-        given = Path(trusted).read_text(encoding="ascii", errors="replace") if Path(trusted).is_file() else trusted
-        trust(read_public_key(given), name)
+        file = Path(trusted)
+        trust(public_key_in(file) if file.is_file() else read_public_key(trusted), name)
     elif name:
         raise UserError("--name names the key that --trust gives; give both")
     if forgotten:

@@ -35,6 +35,8 @@ from harness.base.paths import state_folder
 OWN_NAME = "you"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SHORT = 12
+# Most bytes of a file with a public key.
+LARGEST_KEY = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -162,10 +164,23 @@ def read_public_key(text: str) -> PublicKey:
     return PublicKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
+def public_key_in(file: Path) -> PublicKey:
+    """Return the public key in a file, which somebody may have handed over.
+
+    Raises:
+        UserError: when the file cannot be read or holds no usable key.
+    """
+    try:
+        return read_public_key(read_regular(file.resolve(), LARGEST_KEY).decode("ascii", "replace"))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read as a key: {error.strerror}; remove it, or give another") from None
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+
+
 def trusted_keys() -> dict[str, PublicKey]:
     """Return the public keys that the user trusts, by the names that the user gave them."""
-    folder = keys_folder() / "trusted"
-    return {file.stem: read_public_key(file.read_text(encoding="ascii")) for file in sorted(folder.glob("*.pub"))}
+    return {file.stem: public_key_in(file) for file in sorted((keys_folder() / "trusted").glob("*.pub"))}
 
 
 def trust(key: PublicKey, name: str | None = None) -> str:

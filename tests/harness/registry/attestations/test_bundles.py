@@ -1,6 +1,7 @@
 """Tests that statements are signed, verified and bound to their image, and that keys are the user's alone."""
 
 import json
+import os
 import stat
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -98,3 +99,16 @@ def test_a_name_that_is_a_path_or_the_users_own_is_refused(name: str) -> None:
 def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="not a public ECDSA key"):
         read_public_key(text)
+
+
+@pytest.mark.parametrize("made_as", ["pipe", "bytes", "terabyte"])
+def test_a_file_that_is_no_key_is_named(made_as: str) -> None:
+    file = keys_folder() / "trusted" / "their.pub"
+    file.parent.mkdir(parents=True)
+    if made_as == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_bytes(b"\xff")
+        os.truncate(file, 1 << 40 if made_as == "terabyte" else 1)
+    with pytest.raises(UserError, match=r"their\.pub: (cannot be read as a key: |this is not a public)"):
+        trusted_keys()
