@@ -36,7 +36,7 @@ OWN_NAME = "you"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 SHORT = 12
 # Most bytes of a file with a public key.
-LARGEST_KEY = 1 << 16
+LARGEST_KEY = 1 << 20
 
 
 @dataclass(frozen=True)
