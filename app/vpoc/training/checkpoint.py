@@ -141,14 +141,11 @@ def _loaded(path: Path, content: bytes) -> Checkpoint:
     document = load_plain(content)
     if document["schema"] != CHECKPOINT_SCHEMA:
         raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
-    return Checkpoint(
-        path,
-        document["identity"],
-        document["manner"],
-        Position(**document["position"]),
-        History(**document["history"]),
-        document["state"],
-    )
+    position = Position(**document["position"])
+    if not all(isinstance(count, int) for count in (position.epoch, position.batch)) or position.epoch < 1:
+        raise ValueError(position)
+    history = History(**document["history"])
+    return Checkpoint(path, document["identity"], dict(document["manner"]), position, history, document["state"])
 
 
 def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:

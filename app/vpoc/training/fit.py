@@ -332,16 +332,19 @@ class Fit:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
         was = {"deterministic": False, "framework": "torch", **found.manner}
-        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
+        other = [f"{name} {value} (was {was.get(name)})" for name, value in manner.items() if value != was.get(name)]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
-        checkpoint.restore(self.trainer, found.state)
-        self.kept = found.state["kept"]
+        try:
+            checkpoint.restore(self.trainer, found.state)
+            self.kept = found.state["kept"]
+            self.curves = Curves.from_state(found.history.curves)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{found.path}: holds no state of this training; train without --resume") from error
         self.saved_steps = self.trainer.steps_done
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)
         self.history.injected_fault = self.history.injected_fault or self._fault
-        self.curves = Curves.from_state(found.history.curves)
         self.say(f"{self.kind}: resumed after step {self.trainer.steps_done} from {found.path}")
 
 

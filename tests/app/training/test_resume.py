@@ -159,6 +159,18 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
+    trained(options(epochs=1), tmp_path)
+    for part in ({"state": {}}, {"state": {"weights": {}}}):
+        rewritten(checkpoints(tmp_path)[-1], lambda document, part=part: document.update(part))
+        with pytest.raises(UserError, match=r"holds no state of this training; train without --resume"):
+            trained(options(epochs=2, resume=True), tmp_path)
+    rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(position={"epoch": "x", "batch": 0}))
+    _, messages = trained(options(epochs=1, resume=True), tmp_path)
+    assert any("holds no checkpoint, though it is named like one" in line for line in messages)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, pytest.param(9, marks=pytest.mark.long), 14])
 def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
     """The training is so fast that it gets worse and stops before its last epoch."""
