@@ -91,7 +91,7 @@ class Intent(Versioned):
     rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
     scheduled: Scheduled | None = Field(None, description="the job of a scheduler that it is made in, if any")
     started: Moment = Field(description="seconds since 1970")
-    since_boot: float | None = Field(
+    since_boot: Moment | None = Field(
         None, description="the same moment in seconds since boot, which no clock change moves"
     )
 
