@@ -25,6 +25,8 @@ SHARE_OF_FREE = 0.8
 # cannot be written.
 RESERVE_BYTES = 1 << 30
 RESERVE_SHARE = 0.1
+# As no run begins with less than RESERVE_BYTES free, one that takes no more than this leaves room for copies of it all.
+LEAVES_ROOM_BYTES = RESERVE_BYTES * 2 // 5
 
 # Pause between two measurements, in seconds; longer if a measurement takes more than this share of the time.
 LOOK_SECONDS = 2.0
@@ -161,6 +163,11 @@ def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> 
                 _measure_folder(inner, use, limit, level + 1)
     finally:
         os.close(folder)
+
+
+def took_the_room(place: Path) -> bool:
+    """Return whether a run that wrote to `place` took so much that it is why there is no room for copies."""
+    return measure((place,), DiskLimit()).bytes > LEAVES_ROOM_BYTES
 
 
 def require_room(place: Path) -> None:

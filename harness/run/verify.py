@@ -19,7 +19,7 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
-from harness.host.disk_use import DiskLimit
+from harness.host.disk_use import DiskLimit, took_the_room
 from harness.run.notes import Unreadable
 from harness.run.products import Loader
 from harness.run.spec import RunSpec
@@ -84,7 +84,7 @@ def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, sta
     """Return in words why the models and states of a run are too large to be copied; empty where they are not.
 
     Raises:
-        NoSpaceError: when too little of the disk is left for them.
+        NoSpaceError: when too little of the disk is left for them, and the run did not take it.
     """
     work = folder.work
     names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
@@ -102,8 +102,8 @@ def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, sta
     no_room = (
         f"no room for copies of its models and states of {size_in_words(on_disk)}, {size_in_words(most)} may be taken"
     )
-    if not all(exit_.ok for exit_ in evidence.exits.values()):
-        # The run has failed by its exit code, whatever it left.
+    if took_the_room(Path(work.path)) or not all(exit_.ok for exit_ in evidence.exits.values()):
+        # The run has failed by that, or by its exit code, whatever it left.
         return no_room
     raise NoSpaceError(f"{folder.path}: {no_room}; free space there, then give the same command")
 

@@ -351,9 +351,14 @@ def test_models_are_not_copied_where_they_are_too_large(
         assert not place.results.run_folder("r2").exists()
         monkeypatch.undo()
         monkeypatch.setattr("harness.run.verify.DiskLimit", SimpleNamespace(of=lambda _: DiskLimit(1 << 20)))
-        # A run that failed by itself counts as failed even then, and holes take no disk space.
+        monkeypatch.setattr("harness.host.disk_use.LEAVES_ROOM_BYTES", 3 << 20)
+        # A run that failed by itself or took the room counts as failed even then, and holes take no disk space.
         for number, lies in enumerate(
-            ("os.truncate(model, 0); os.truncate(model, 300 << 20)", "model.write_bytes(bytes(2 << 20)); sys.exit(3)")
+            (
+                "os.truncate(model, 0); os.truncate(model, 300 << 20)",
+                "model.write_bytes(bytes(2 << 20)); sys.exit(3)",
+                "model.write_bytes(bytes(4 << 20))",
+            )
         ):
             record = place.make(after=f"model = work / 'output' / 'model.pt'; {lies}", run_id=f"f{number}")
             assert record.outcome == "failed", record.detail
