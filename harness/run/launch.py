@@ -70,6 +70,8 @@ def _of_app(run: Run, seen: WorkFolder, nonce: str) -> Launch:
         options=options,
         readable=(data,),
         contract=run.environment.contract,
+        # Nothing is imported from the current folder, which others who share the results may have put there.
+        variables={"PYTHONSAFEPATH": "1"},
         unrecorded={NONCE_VARIABLE: nonce},
         not_verified=run.not_verified,
     )

@@ -161,6 +161,10 @@ class TestVerification:
         assert job is not None
         assert job.arguments[:4] == ("/own/python", "-m", "vpoc", "verify")
         assert job.variables["PYTHONPATH"] == "/own"
+        # Others may write to the current folder where results are shared.
+        imports_nothing = ("PYTHONSAFEPATH", "1")
+        assert imports_nothing in job.variables.items()
+        assert all(imports_nothing in one.items() for one in spec.intent.variables.values())
         assert not {"HSA_ENABLE_SDMA", "ROCR_VISIBLE_DEVICES"} & job.variables.keys()
         assert (job.container, job.work) == (None, tmp_path / "verifying")
         work = str(tmp_path / "work")
