@@ -23,7 +23,7 @@ STOPPED = "stopped"
 END_LINES = 12
 """Number of lines at the end of such a log that must not name an error."""
 LONGEST_EVIDENCE = 400
-OF_OUTCOMES = "docs/running.md#outcomes says what this diagnosis means"
+OF_OUTCOMES = "see what docs/running.md#outcomes says of this diagnosis"
 """The remedy where the outcome itself is the explanation."""
 ASK_THE_KERNEL = (
     "read the end of the log, then the kernel's log of that time: `journalctl -k > kernel.log`, and "

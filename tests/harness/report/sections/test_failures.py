@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.diagnosis.judge import OF_OUTCOMES
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
@@ -28,6 +29,10 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
         "What helps: Serialise the kernels."
     )
     assert sentences[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
+    (referred, _) = what_fails(
+        verdicts, found, {found[0].newest: EXPLANATION.model_copy(update={"remedy": OF_OUTCOMES})}
+    )
+    assert " docs/running.md#outcomes" in referred
 
 
 def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
