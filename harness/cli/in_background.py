@@ -1,21 +1,26 @@
 """Commands that outlive their terminal: from the start with `--detach`, or from when their terminal is closed."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
 from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import with_yes
+from harness.base.durations import HOUR
 from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
 from harness.campaign.other_hosts.follow import CONTINUES
 from harness.cli.shared import INTERRUPTED, Settings, err, out, print_json, typed_words
 from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
+
+LOG_NAME = re.compile(r"detached-\d{8}T\d{6}Z-[0-9a-f]{6}\.log")
+DAY = 24 * HOUR
 
 
 def start_in_background(settings: Settings, *, as_json: bool) -> None:
@@ -77,3 +82,13 @@ def _log(settings: Settings) -> Path:
     # A random name: other users of a shared folder cannot create the file in advance.
     name = f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}.log"
     return settings.results.folder / "campaigns" / name
+
+
+def last_output(results: Path) -> Path | None:
+    """Return the log of this user's newest command without a terminal, if it wrote there in the last day."""
+    for log in sorted((results / "campaigns").glob("detached-*.log"), reverse=True):
+        with suppress(OSError):
+            written = log.lstat()
+            if LOG_NAME.fullmatch(log.name) and written.st_uid == os.geteuid():
+                return log if time.time() - written.st_mtime < DAY else None
+    return None

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.campaign.under_way import under_way
+from harness.cli.in_background import last_output
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, out, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
@@ -60,6 +61,8 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_folded(
             out, f"Nothing runs with {settings.results.folder} on this host; `{goes_on.command}` {goes_on.why}."
         )
+        if log := last_output(settings.results.folder):
+            print_folded(out, f"What ran last without a terminal wrote its output to {log}.")
         return
     try:
         _follow(watched, look, scene, err, settings.invocation.command)

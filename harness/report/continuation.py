@@ -34,5 +34,5 @@ def continuation(
     newest = max((row for row in rows if row.machine == machine), key=lambda row: row.started, default=None)
     for state, _ in unfinished_trainings(results, machine):
         if state.command and newest and newest.run_id in state.run_ids and newest.outcome == "interrupted":
-            return Command(command=state.command, why="continues the training, which has no model yet")
+            return Command(command=state.command, why="continues the training, which is not finished")
     return None

@@ -134,7 +134,7 @@ class UnfinishedTraining(NamedTuple):
         """Return in words where the training is, how far it got, and which commands continue it or drop it."""
         state, give_up = self.state, shlex.join(["rm", str(self.file)])
         begun = f"begun {when(state.began)}, {many(len(state.begins), 'attempt')}"
-        none = f"a training has no model yet ({begun}; `{give_up}` gives it up)"
+        none = f"a training is not finished ({begun}; `{give_up}` gives it up)"
         return one_line(f"{state.output}: {none}; this continues it: `{state.command}`")
 
     @property

@@ -89,7 +89,7 @@ def test_an_interrupted_training_names_the_command_that_continues_it(
     assert line.endswith(command)
     # `matrix status` names the command, too, so that nobody has to remember the output folder.
     status = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status"])
-    (line,) = (line for line in status.stderr.splitlines() if "has no model yet" in line)
+    (line,) = (line for line in status.stderr.splitlines() if "is not finished" in line)
     assert line.startswith(f"matrix: {out}: ")
     assert line.endswith(command)
     listed = CliRunner().invoke(cli, ["--results", str(tmp_path / "results"), "status", "--json"])

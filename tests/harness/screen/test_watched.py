@@ -330,6 +330,26 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert told == f"matrix: {left.in_words}\nNothing runs with {results.folder} on this host; {continues}.\n"
 
 
+def test_where_the_output_of_the_last_command_without_a_terminal_is_gets_named(results: Results) -> None:
+    folder = results.folder / "campaigns"
+    folder.mkdir(parents=True)
+    logs = [folder / f"detached-2026112{day}T000000Z-0a1b2c.log" for day in (5, 6, 7)]
+    for log in (*logs, folder / "detached-by somebody else.log"):
+        log.touch()
+
+    def told() -> str:
+        command = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None))
+        return command.output.partition("What ran last without a terminal wrote its output to ")[2]
+
+    assert told() == f"{logs[2]}.\n"
+    if os.geteuid() == 0:
+        os.chown(logs[2], 12345, -1)
+        assert told() == f"{logs[1]}.\n"
+    for log in logs:
+        os.utime(log, (0, 0))
+    assert told() == ""
+
+
 def test_ctrl_c_says_what_goes_on_and_how_to_end_it(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
     settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)

@@ -77,7 +77,7 @@ def test_a_training_without_a_model_is_named_with_what_continues_it(
     told = sorted(one.in_words for one in unfinished_trainings(results, "mine"))
     ways_out = [one.split("`")[1] for one in told]
     assert [re.sub(r"begun [-0-9]{10} [0-9:]{5}", "begun", one) for one in told] == [
-        f"{output}: a training has no model yet (begun, {count}; `{way_out}` gives it up); "
+        f"{output}: a training is not finished (begun, {count}; `{way_out}` gives it up); "
         "this continues it: `matrix\\ntrain`"
         for count, way_out in zip(("1 attempt", "2 attempts"), ways_out, strict=True)
     ]
