@@ -208,6 +208,16 @@ def test_one_bad_row_is_named_and_the_others_are_looked_at(changed, minutes, cas
     assert (quality.facts["rows"], quality.facts["complete_rth_sessions"]) == (26 * BARS, 26)
 
 
+def test_a_file_with_the_newest_line_first_is_not_said_to_lack_sessions(tmp_path):
+    path = tmp_path / "m.csv"
+    header, *lines = synthetic_csv(2, 7).decode().splitlines(keepends=True)
+    path.write_text(header + "".join(reversed(lines)))
+    rows = len(lines) - 1
+    assert inspect(path).errors == [
+        f"{path}, line 3: the stamp is before that of the line above ({rows} rows); sort the file by ts"
+    ]
+
+
 def test_a_line_in_latin_1(changed):
     path = changed({})
     lines = path.read_bytes().splitlines(keepends=True)
