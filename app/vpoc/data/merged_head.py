@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vpoc.data.columns import REQUIRED
 from vpoc.data.readers.stamps import CANONICAL, is_known
+from vpoc.data.readers.text import refuse_utf16
 from vpoc.errors import UserError, from_os_error
 
 HEAD_BYTES = 1 << 16
@@ -28,7 +29,7 @@ class Head:
 def find_head(path: Path) -> Head | None:
     """Return the header of a merged CSV; None if the file is another kind, or has stamps of another known form.
 
-    UserError when the file cannot be read or is empty, or a column is missing or appears twice.
+    UserError when the file cannot be read, is empty or UTF-16, or a column is missing or appears twice.
     """
     # Path.is_dir raises OSError for a path that is too long or may not be looked up.
     if os.path.isdir(path):  # noqa: PTH112
@@ -76,6 +77,7 @@ def _start(path: Path) -> bytes:
         raise from_os_error(error, path) from error
     if not start.strip():
         raise UserError(f"{path}: the file is empty; give a file with data")
+    refuse_utf16(path, start)
     return start
 
 

@@ -404,6 +404,9 @@ def test_a_file_without_the_header_of_a_merged_csv_is_told_apart(tmp_path):
         UserError, match=r"bars.csv: not a merged CSV: no column vix; there are: ts, .*; `vpoc merge` makes"
     ):
         require_merged(path)
+    path.write_text("ts,open,high,low,close,volume,vix\n", "utf-16")
+    with pytest.raises(UserError, match=r"bars.csv: this is UTF-16 text; save the file as UTF-8 CSV"):
+        require_merged(path)
     path.write_text('"TS",open,high,low,close,volume, VIX ,symbol\r\n')
     require_merged(path)
 

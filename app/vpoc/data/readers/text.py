@@ -169,6 +169,12 @@ def _read(text: TextFile, wanted: Mapping[str, int], numeric: tuple[str, ...]) -
     return frame.rename({f"{place}": name for place, name in name_at.items()})
 
 
+def refuse_utf16(path: Path, head: bytes) -> None:
+    """Raise UserError when the file at `path`, which begins with `head`, has a byte order mark of UTF-16."""
+    if head.startswith(UTF16):
+        raise UserError(f"{path}: this is UTF-16 text; save the file as UTF-8 CSV")
+
+
 def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -177,8 +183,7 @@ def _head(path: Path) -> bytes:
         raise from_os_error(error, path) from error
     if not head:
         raise UserError(f"{path}: the file is empty; give a file with bars")
-    if head.startswith(UTF16):
-        raise UserError(f"{path}: this is UTF-16 text; save the file as UTF-8 CSV")
+    refuse_utf16(path, head)
     if b"\0" in head:
         raise UserError(f"{path}: this is not a text file of bars; give a CSV file")
     if b"\n" not in head and b"\r" in head:
