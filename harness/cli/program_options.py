@@ -35,9 +35,13 @@ class WithProgram(click.Command):
             settings, words = ctx.find_object(Settings), (str(ctx.info_name), *args[:begin], "--", *args[begin:])
             typed = settings.invocation.command(*words) if settings else shlex.join(words)
             raise UserError(f"--app: the command of your program comes last, after `--`; type `{typed}`")
-        if given and "--" in args:
+        if "--" in args:
             at = args.index("--")
-            args, ctx.meta[COMMAND] = args[:at], tuple(args[at + 1 :])
+            command = tuple(args[at + 1 :])
+            if given:
+                args, ctx.meta[COMMAND] = args[:at], command
+            elif command and STARTS.search(command[0]) and not ctx.resilient_parsing:
+                raise UserError(f"the command `{shlex.join(command)}` needs --app DIR, the folder of your program")
         return super().parse_args(ctx, args)
 
     def _begin_of_command(self, args: Sequence[str]) -> int | None:
@@ -114,6 +118,8 @@ def own_program(options: Mapping[str, Any], usual_limit: float = DAY, **more: An
     command = command_given()
     if not command:
         raise UserError(f"--app {app}: the command of your program is missing; give it last: -- python train.py")
+    if command[0].endswith(".py") and "/" not in command[0] and (app / command[0]).is_file():
+        raise UserError(f"--app: {command[0]} is no command; type `-- python {shlex.join(command)}`")
     data, requirements = options.get("data"), options.get("requirements")
     values = {
         "command": command,

@@ -55,6 +55,8 @@ def typed(place: Path, *words: str) -> Result:
         (["--app", ".", "--epochs", "3", "--", "x"], "--epochs is for our app, which your program replaces"),
         (["--app", ".", "--resume", "--", "x"], "leave it out; --resume-with gives its own words"),
         (["--app", "."], "give it last: -- python train.py"),
+        (["--app", "app/vpoc", "--", "cli.py", "-x"], "--app: cli.py is no command; type `-- python cli.py -x`"),
+        (["--", "python", "a.py"], "the command `python a.py` needs --app DIR, the folder of your program"),
         (["--app", "no-such", "--", "x"], "no-such: no such folder"),
         (["--app", ".", "--resume-with", "--from {checkpoint}", "--", "x"], "is what `checkpoint:` matches; give that"),
         (["--app", ".", "--stall-limit", "1s", "--", "x"], "--stall-limit: should be 2 or more, not 1"),
