@@ -230,6 +230,11 @@ def run_folder(results: Results, run: str) -> RunFolder:
         raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
     if (log := results.folder_of(run).log).is_file():
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
+    if Path(run).is_dir():
+        raise UserError(
+            f"{run} is no folder of a run; the runs of a training, too, are in {results.runs}; "
+            f"`matrix explain {LATEST}` explains the last one"
+        )
     near = get_close_matches(run, [LATEST, *cells.values(), *finished], n=1)
     hint = f"did you mean {near[0]}?" if near else "`matrix status` lists the cells that were run"
     raise UnknownNameError(f"{results.runs}: no run {run!r} with a record; {hint}")

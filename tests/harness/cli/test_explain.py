@@ -244,6 +244,8 @@ def test_mistakes_are_reported_in_one_line(command: Command, recorded: Callable[
     folder = recorded("r-1", ILLEGAL)
     with pytest.raises(UserError, match="no run 'x' with a record; `matrix status`"):
         command("x")
+    with pytest.raises(UserError, match="no folder of a run; the runs of a training, too, are in"):
+        command(str(results.folder))
     with pytest.raises(UserError, match="did you mean latest"):
         command("lastest")
     with pytest.raises(UserError, match="say what to explain"):
