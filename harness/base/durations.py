@@ -2,9 +2,9 @@
 
 import time
 
-MINUTE, HOUR = 60, 3600
+MINUTE, HOUR, DAY = 60, 3600, 86400
 # Longest time that an option accepts.
-LONGEST_SECONDS = 1000 * 24 * HOUR
+LONGEST_SECONDS = 1000 * DAY
 
 
 def span(seconds: float) -> str:

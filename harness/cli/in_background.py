@@ -11,7 +11,7 @@ from secrets import token_hex
 
 from harness.base.closed_terminal import Terminal, outliving
 from harness.base.command_words import with_yes
-from harness.base.durations import HOUR
+from harness.base.durations import DAY
 from harness.base.interrupts import interruptible
 from harness.campaign.detach import detach
 from harness.campaign.other_hosts.follow import CONTINUES
@@ -20,7 +20,6 @@ from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
 
 LOG_NAME = re.compile(r"detached-\d{8}T\d{6}Z-[0-9a-f]{6}\.log")
-DAY = 24 * HOUR
 
 
 def start_in_background(settings: Settings, *, as_json: bool) -> None:

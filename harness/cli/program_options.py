@@ -9,6 +9,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from harness.base.durations import DAY
 from harness.base.errors import UserError
 from harness.base.validation_errors import in_plain_words
 from harness.cli.goal import Duration
@@ -19,7 +20,6 @@ from harness.matrix.workload_options import OF_APP
 from harness.matrix.workloads import Workload
 
 COMMAND = "harness.command_of_program"
-DAY = 86400.0
 STARTS = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|(?:ba)?sh|[^-/][^/]*\.(?:py|sh))$")
 # How the product files must load, by file name suffix.
 WEIGHTS = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".ckpt": "torch", ".bin": "torch"}

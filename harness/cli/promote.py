@@ -5,7 +5,7 @@ import time
 import click
 from rich.table import Table
 
-from harness.base.durations import day_of
+from harness.base.durations import DAY, day_of
 from harness.base.interrupts import interruptible
 from harness.base.wording import percent
 from harness.cli.completion import complete_cells
@@ -29,7 +29,6 @@ from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
 from harness.training.expect import USUAL_HOURS, expect_of_tag
 
-DAY = 86400
 SHORT = 19
 registry_option = click.option(
     "--registry",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.storage import ROOT, read_regular
-from harness.base.paths import APPS, CHECKOUT, ENVIRONMENTS, WHEELS
+from harness.base.paths import APP, APPS, CHECKOUT, ENVIRONMENTS, WHEELS
 from harness.base.time_limits import BackgroundCall
 from harness.doctor.disk_order import disk_order
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
@@ -31,7 +31,7 @@ EXECUTOR = "MATRIX_EXECUTOR"
 REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
-FOLDERS_OF_CODE = (CHECKOUT / "harness", Path(sys.prefix), ENVIRONMENTS, APPS, WHEELS)
+FOLDERS_OF_CODE = (CHECKOUT / "harness", APP, Path(sys.prefix), ENVIRONMENTS, APPS, WHEELS)
 
 
 def ask(machine: Machine, matrix: Matrix) -> Machine:

@@ -1,6 +1,7 @@
 """The operating system with its limits and permissions."""
 
 import math
+import shlex
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -126,10 +127,14 @@ def checkout(machine: Machine) -> Iterator[Finding]:
     if not found:
         yield ok("no other user may change this checkout and its environments")
     else:
+        # Not all of the checkout: results in it may be shared on purpose.
+        place, within = shlex.quote(str(CHECKOUT)), shlex.join(one for one in found if one != str(CHECKOUT))
+        fixes = [f"sudo chmod go-w {place}"] if str(CHECKOUT) in found else []
+        fixes += [f"sudo chown -R --reference={place} {within} && sudo chmod -R go-w {within}"] if within else []
         yield note(
             f"other users may change {listed([*found[:MOST_NAMED], *(['more'] if found[MOST_NAMED:] else [])])}",
             "commands and cells run the code there as this user; leave it so only if you trust these users",
-            f"sudo chown -R --reference={CHECKOUT} {CHECKOUT} && sudo chmod -R go-w {CHECKOUT}",
+            " && ".join(fixes),
         )
 
 

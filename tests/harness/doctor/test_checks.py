@@ -547,3 +547,13 @@ def test_every_check_that_is_written_is_made() -> None:
     assert written == set(CHECKS)
     files = {file.stem for file in Path(access.__file__).parent.glob("[!_]*.py")}
     assert files == {check.__module__.rpartition(".")[2] for check in CHECKS}
+
+
+def test_results_that_are_shared_in_the_checkout_stay_shared(read: Read, tmp_path: Path) -> None:
+    trees.dual_7900xt(tmp_path)
+    machine = replace(read(tmp_path), changeable_by_others=(str(CHECKOUT), "/with space"))
+    (found,) = system.checkout(machine)
+    assert found.fix == (
+        f"sudo chmod go-w {CHECKOUT} && sudo chown -R --reference={CHECKOUT} '/with space' "
+        "&& sudo chmod -R go-w '/with space'"
+    )

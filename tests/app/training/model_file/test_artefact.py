@@ -172,7 +172,9 @@ def test_metadata_cannot_change_the_type_of_the_weights(tmp_path):
     typed._metadata = {name: {"assign_to_params_buffers": True} for name in ("", "0", "2")}
     path = tmp_path / "m.pt"
     path.write_bytes(serialise(typed, FACTS))
-    require_finite(load_model(path))
+    loaded = load_model(path)
+    require_finite(loaded)
+    assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("what", [b"", b"not a model", None])
