@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import stat
 import sys
 import threading
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 _OUT, _ERR = 1, 2
+# Control sequences of a terminal: colours, and movements of the cursor.
+_CONTROL_SEQUENCE = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Terminal:
@@ -32,7 +35,8 @@ class Terminal:
     @property
     def is_there(self) -> bool:
         """True if an output of the command is shown on the terminal."""
-        return bool(self._shown_on)
+        with self._lock:
+            return bool(self._shown_on)
 
     def is_closed(self) -> bool:
         """Return whether the command had a terminal that was closed; if so, the log is in its place."""
@@ -87,11 +91,19 @@ class _Shown(io.FileIO):
     def write(self, content: "bytes | bytearray | memoryview") -> int | None:  # type: ignore[override]
         """Write to the terminal. It may be closed before a signal says so; a job of a shell may get none at all."""
         try:
-            return super().write(content)
+            if self._terminal.is_there:
+                return super().write(content)
         except OSError as error:
             if error.errno != errno.EIO or not self._terminal.is_closed():
                 raise
-        return super().write(content)
+        super().write(_without_controls(bytes(content)))
+        return len(content)
+
+
+def _without_controls(content: bytes) -> bytes:
+    """Return for the log what was made for the terminal just before it was closed."""
+    plain = _CONTROL_SEQUENCE.sub(b"", content)
+    return plain if plain == content or plain.endswith(b"\n") else plain + b"\n"
 
 
 def _opened(log: Path) -> int:

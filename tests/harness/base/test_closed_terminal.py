@@ -22,7 +22,7 @@ with outliving(terminal), interruptible(terminal.is_closed):
         os.write(3, b"ready")
         while os.read(4, 1):
             print("out", flush=True)
-            print("err", file=sys.stderr)
+            print("err \\x1b[2K\\x1b[36mframe\\x1b[0m", end="", file=sys.stderr, flush=True)
     except KeyboardInterrupt as signalled:
         print(f"ended by {signalled}")
         sys.exit(130)
@@ -75,7 +75,7 @@ def test_what_is_said_after_the_terminal_was_closed_is_in_the_log(ignored: bool,
     command.close()
     command.say()
     assert command.ended() == 0
-    assert command.log.read_text().splitlines() == ["the terminal was closed", "out", "err", "False True False"]
+    assert command.log.read_text().splitlines() == ["the terminal was closed", "out", "err frame", "False True False"]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda log: log.symlink_to(log.with_name("elsewhere"))])
