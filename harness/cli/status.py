@@ -232,29 +232,17 @@ def _print_following(
     # Imported here because the modules that explain a choice take time to import.
     from harness.campaign.answered import last_answer  # noqa: PLC0415
     from harness.report.continuation import continuation  # noqa: PLC0415
+    from harness.report.reader import Reader  # noqa: PLC0415
+    from harness.report.sections.judged_runs import judged_runs  # noqa: PLC0415
     from harness.report.sections.of_host import of_host, record_reader  # noqa: PLC0415
     from harness.screen.answer import print_next  # noqa: PLC0415
 
     results, matrix = settings.results, settings.matrix
     last = last_answer(results, host.machine, everything)
     last = replace(last, next_command=continuation(results, host.machine, settings.invocation, everything, last))
-    made_here = [row for row in rows if not row.imported]
-    own = verdicts
-    if len(made_here) < len(rows):
-        own = of_results.verdicts_on(made_here, matrix, counts, host)
-    known = of_host(
-        rows,
-        verdicts,
-        own,
-        counts,
-        matrix,
-        record_reader(results, settings.invocation),
-        time.time(),
-        tags,
-        host.kind,
-        settings.invocation,
-        last,
-    )
+    judge = partial(of_results.verdicts_on, matrix=matrix, counts=counts, host=host)
+    runs = judged_runs(rows, matrix, counts, record_reader(results, settings.invocation), verdicts, judge)
+    known = of_host(runs, tags, Reader(time.time(), host.kind, settings.invocation, last))
     print_next(out, known.steps[0])
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from harness import __version__
 from harness.base.wording import many
-from harness.campaign.answered import NO_ANSWER, Command, LastAnswer
+from harness.campaign.answered import Command
 from harness.environments.docker.dockerfile import render
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.gpus.gpu_evidence import read_gpu_evidence
@@ -19,13 +19,15 @@ from harness.evidence.verdicts.distinguishing import families_apart
 from harness.evidence.verdicts.recommend import usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import runs_in_words
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
-from harness.report.invocation import AS_MADE, Invocation
+from harness.report.invocation import Invocation
 from harness.report.model import Answer, Answers, DiagnosedFailures, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.of_runs.by_hand import again
 from harness.report.of_runs.details import detail_of
+from harness.report.reader import Reader
 from harness.report.sections.ages import failure_ages
 from harness.report.sections.answer import answer_of
 from harness.report.sections.cautions import cautions
@@ -34,6 +36,7 @@ from harness.report.sections.code_evidence import code_evidence
 from harness.report.sections.criteria import ReadRecord, states_in_words, which_criteria_are_met
 from harness.report.sections.failures import Failure, failures, what_fails
 from harness.report.sections.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
+from harness.report.sections.judged_runs import JudgedRuns, judged_runs
 from harness.report.sections.notes import what_the_notes_changed
 from harness.report.sections.of_host import explanations_of, of_host, record_reader
 
@@ -49,73 +52,52 @@ def build_report(
     matrix: Matrix,
     current: Mapping[tuple[str, str], str],
     counts: Counts,
-    made: float,
+    reader: Reader,
     promoted: Iterable[KnownGood] = (),
-    host_kind: str | None = None,
-    invocation: Invocation = AS_MADE,
     settings: Mapping[str, HostSettings] | None = None,
-    last: LastAnswer = NO_ANSWER,
 ) -> Report:
     """Return the report on all runs of a folder.
 
     `current`, `counts`, `settings`: as in `judge`.
     `rows`: the rows of the folder's index.
-    `made`: when the report is made, seconds since 1970.
     `promoted`: the evidence of the known-good tags in force.
-    `host_kind`: the kind of host that the recommended cell and the commands are for; None for all hosts.
-    `invocation`: how the commands are typed.
-    `last`: the answer of the last campaign, with the command that continues one which has not ended, if there is one.
 
     Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
+    read, in_text = record_reader(results, reader.invocation), reader.invocation.in_text
     verdicts = judge_now(rows)
-    made_here = [row for row in rows if not row.imported]
-    own = judge_now(made_here) if len(made_here) < len(rows) else verdicts
-    counted = [row for row in rows if row.can_be_evidence]
-    read = record_reader(results, invocation)
-    newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
-    hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
+    runs = judged_runs(rows, matrix, counts, read, verdicts, judge_now)
+    hosts = _hosts(rows, read)
     found = failures(verdicts, rows, counts)
     explanations = explanations_of(found, read)
     ids = group_ids(rows)
-    told = families_apart(rows, read)
-    grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts}, told)
-    known = of_host(rows, verdicts, own, counts, matrix, read, made, promoted, host_kind, invocation, last)
-    here, usable = known.here, usable_on(verdicts, matrix, None)
-    gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)
-    presets = {row.preset for row in rows}
+    grids = groups(
+        rows,
+        GridVerdicts(verdicts, runs.own),
+        matrix,
+        {host.kind: host for host in hosts},
+        families_apart(rows, read),
+    )
+    known = of_host(runs, promoted, reader)
+    gpus = max((len(host.gpus) for host in hosts if reader.host_kind in (None, host.kind)), default=0)
     criteria = which_criteria_are_met(matrix, rows, counts, read)
+    answer = answer_of(known, matrix, gpus, reader.last, states_in_words(criteria), ids)
     shown = _shown_in_full(rows, [one.newest for one in found])
-    repeating = _repeating(rows, set(shown), read, matrix, invocation)
+    repeating = _repeating(rows, set(shown), read, matrix, reader.invocation)
     commands = {command: number for number, command in enumerate(dict.fromkeys(repeating.values()))}
     return Report(
-        made=made,
+        made=reader.now,
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
-        headline=_headline(counted),
-        answer=_as_typed(
-            invocation,
-            answer_of(
-                here,
-                known.found,
-                known.explained,
-                known.tags,
-                matrix,
-                gpus,
-                known.steps[0],
-                states_in_words(criteria),
-                ids,
-                last,
-                known.train_now,
-            ),
-        ),
+        headline=_headline([row for row in rows if row.can_be_evidence]),
+        answer=_as_typed(reader.invocation, answer),
         answers=Answers(
-            use=(*which_cell(known.trained_in, matrix, known.tags, own), *_elsewhere(usable, here)),
-            notes=tuple(map(invocation.in_text, what_the_notes_changed(judge_now(rows, pooled=False)))),
-            failures=tuple(map(invocation.in_text, what_fails(verdicts, found, explanations))),
-            criteria=tuple(invocation.in_text(one.sentence) for one in criteria),
+            use=(*which_cell(known.trained_in, matrix, known.tags, runs.own), *_elsewhere(runs, known.here)),
+            notes=tuple(map(in_text, what_the_notes_changed(judge_now(rows, pooled=False)))),
+            failures=tuple(map(in_text, what_fails(verdicts, found, explanations))),
+            criteria=tuple(in_text(one.sentence) for one in criteria),
             next=known.steps,
         ),
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
@@ -130,19 +112,8 @@ def build_report(
         details=_details(results, shown, read),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
         excluded=_excluded(matrix),
-        findings=tuple(
-            FindingLine(
-                preset=finding.preset,
-                variable=f"{finding.variable or ''}{f' ({finding.key})' if finding.key else ''}",
-                kind=finding.kind,
-                text=finding.summary,
-                source=finding.source,
-                stacks=tuple(finding.stacks),
-            )
-            for finding in beyond_cpu(lint(matrix), matrix)
-            if finding.preset in presets
-        ),
-        hosts=tuple(hosts),
+        findings=_findings({row.preset for row in rows}, matrix),
+        hosts=hosts,
         code=code_evidence(read_gpu_evidence(results)),
     )
 
@@ -170,8 +141,15 @@ def _as_typed(invocation: Invocation, answer: Answer) -> Answer:
     return answer.model_copy(update={"sentence": invocation.in_text(answer.sentence), "failures": failures})
 
 
-def _elsewhere(usable: Sequence[Verdict], here: Sequence[Verdict]) -> tuple[str, ...]:
+def _hosts(rows: Sequence[Row], read: ReadRecord) -> tuple[HostFacts, ...]:
+    """Return the facts of each host as its newest run found them."""
+    newest = {row.host_fingerprint: row.run_id for row in rows}.values()
+    return tuple(record.intent.host for run_id in newest if (record := read(run_id)))
+
+
+def _elsewhere(runs: JudgedRuns, here: Sequence[Verdict]) -> tuple[str, ...]:
     """Return a sentence on the verdicts of other kinds of hosts, if there are any."""
+    usable = usable_on(runs.verdicts, runs.matrix, None)
     kinds = {one.host_kind for one in usable} - {one.host_kind for one in here}
     others = f"{many(len(kinds), 'other kind')} of hosts (GPUs, driver or kernel differ)"
     return (f"Runs on {others} are in the tables below; they say nothing about this host.",) if kinds else ()
@@ -231,3 +209,19 @@ def _excluded(matrix: Matrix) -> tuple[ExcludedCells, ...]:
         if cell.excluded:
             by_reason.setdefault(cell.excluded, []).append(cell.id)
     return tuple(ExcludedCells(cells=tuple(cells), reason=reason) for reason, cells in by_reason.items())
+
+
+def _findings(presets: Collection[str], matrix: Matrix) -> tuple[FindingLine, ...]:
+    """Return what `lint` found about the presets that were run."""
+    return tuple(
+        FindingLine(
+            preset=finding.preset,
+            variable=f"{finding.variable or ''}{f' ({finding.key})' if finding.key else ''}",
+            kind=finding.kind,
+            text=finding.summary,
+            source=finding.source,
+            stacks=tuple(finding.stacks),
+        )
+        for finding in beyond_cpu(lint(matrix), matrix)
+        if finding.preset in presets
+    )

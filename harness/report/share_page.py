@@ -19,7 +19,7 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.of_results import verdicts_on
-from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.recommend import NamedCell, that_train
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, shows_mtbf
@@ -30,6 +30,7 @@ from harness.registry.share.exports import Exported, export_records, shareable
 from harness.registry.share.names import read_scrubber
 from harness.report.model import AnswerGrid
 from harness.report.sections.answer import answer_of
+from harness.report.sections.of_host import OfHost
 from harness.report.upstream.facts import gpu_in_words, host_facts
 from harness.report.upstream.public import Public
 from harness.report.words import share, utc
@@ -120,7 +121,8 @@ def to_page(
     """
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     here = [one for one in verdicts if one.host_kind == host.kind and one.cell in cells]
-    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""), last=LastAnswer(named))
+    known = OfHost(here, that_train(here, matrix), [], {}, {}, (Command(command="", why=""),))
+    answer = answer_of(known, matrix, len(host.gpus), LastAnswer(named))
     numbers = {kind: number for number, kind in enumerate(hosts, 1)}
     environment = Environment(
         loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True

@@ -25,6 +25,7 @@ from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.model import Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def built_report(
         promoted = []
         damaged.append(str(error))
     counts = counts_of(results, rows)
-    host, now = host_of(results, root), time.time()
+    host = host_of(results, root)
     if answer is None:
         answer = last_answer(results, host.machine, rows)
         answer = replace(answer, next_command=continuation(results, host.machine, invocation, rows, answer))
@@ -82,12 +83,9 @@ def built_report(
         matrix,
         current,
         counts,
-        now,
+        Reader(time.time(), host.kind, invocation, answer),
         promoted,
-        host.kind,
-        invocation,
         settings_of(host),
-        answer,
     )
     return BuiltReport(report, (*damaged, *report.code.unreadable))
 

@@ -16,6 +16,7 @@ from harness.matrix.load import load_matrix
 from harness.report.build import build_report
 from harness.report.model import Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 from tests.harness.report.evening import STARTED, write_evening
 from tests.harness.report.synthetic import gpu_host
 
@@ -41,7 +42,7 @@ def evening_report(folder: Path) -> Report:
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     results = write_evening(folder, matrix)
     rows = [Row.of(record) for record in results.records()]
-    return build_report(results, rows, matrix, {}, count_runs(rows), made=STARTED + DAY, host_kind=gpu_host().kind)
+    return build_report(results, rows, matrix, {}, count_runs(rows), Reader(STARTED + DAY, gpu_host().kind))
 
 
 def hung_run(report: Report) -> str:

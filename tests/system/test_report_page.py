@@ -17,6 +17,7 @@ from harness.matrix.load import load_matrix
 from harness.report.build import build_report
 from harness.report.model import Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 from tests.harness.report.synthetic import write_runs
 from tests.system.report_screens import DRAWN, PHONE, SCREEN, evening_report, hung_run, pictures, take
 
@@ -33,7 +34,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     results = write_runs(tmp_path_factory.mktemp("results"), matrix, RUNS)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
-    return build_report(results, rows, matrix, {}, count_runs(rows), made=1e9)
+    return build_report(results, rows, matrix, {}, count_runs(rows), Reader(1e9))
 
 
 @pytest.fixture(scope="module")

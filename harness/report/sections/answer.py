@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
 from harness.base.wording import many
-from harness.campaign.answered import NO_ANSWER, Command, LastAnswer
+from harness.campaign.answered import NO_ANSWER, LastAnswer
 from harness.environments.docker.images import cell_tag
-from harness.evidence.files.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.recommend import (
     NOT_TO_BE_USED,
@@ -18,7 +17,6 @@ from harness.evidence.verdicts.recommend import (
     NamedCell,
     best_by_scope,
     most_useful,
-    that_train,
 )
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
@@ -26,8 +24,9 @@ from harness.evidence.verdicts.words import UNCOMMITTED, hours_in_words, in_word
 from harness.matrix.cells import Matrix
 from harness.report.model import Answer, AnswerGrid, AnswerPlace
 from harness.report.sections.choice import Tags
-from harness.report.sections.failures import Failure, what_fails
+from harness.report.sections.failures import what_fails
 from harness.report.sections.grid import Key, key_of
+from harness.report.sections.of_host import OfHost
 from harness.report.words import at_least
 from harness.training.expect import USUAL_HOURS
 
@@ -35,31 +34,23 @@ FAILURES_SHOWN = 3
 
 
 def answer_of(
-    here: Sequence[Verdict],
-    found: Sequence[Failure],
-    explanations: Mapping[str, Explanation | None],
-    tags: Tags,
+    known: OfHost,
     matrix: Matrix,
     gpus: int,
-    step: Command,
+    last: LastAnswer = NO_ANSWER,
     criteria: str = "",
     ids: Mapping[Key, str] | None = None,
-    last: LastAnswer = NO_ANSWER,
-    train_now: Command | None = None,
 ) -> Answer:
     """Return the answer for one kind of host.
 
-    `here`: the verdicts on cells that may be run.
-    `found`: their failures; `explanations` are by run id.
+    `known`: what the records show on this kind of host.
     `gpus`: the number of GPUs of the host.
-    `step`: the most useful command.
-    `criteria`: a clause on the criteria of the notes.
-    `ids`: the ids of the groups.
     `last`: the answer of the last campaign. The conclusion of one that has just ended becomes the answer, and later
     answers are about the cell that it named.
-    `train_now`: the command that trains before more is shown.
+    `criteria`: a clause on the criteria of the notes.
+    `ids`: the ids of the groups.
     """
-    trained_in = that_train(here, matrix)
+    here, trained_in, tags, step = known.here, known.trained_in, known.tags, known.steps[0]
     best = most_useful(trained_in, last.named)
     if last.sentence:
         claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
@@ -70,9 +61,9 @@ def answer_of(
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
         grids=_grids(here, matrix, ids or {}, best, of_program=last.of_program),
-        failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
+        failures=what_fails(here, known.found, known.explained)[:FAILURES_SHOWN] if known.found else (),
         next=step,
-        train_now=None if last.of_program or train_now == step else train_now,
+        train_now=None if last.of_program or known.train_now == step else known.train_now,
     )
 
 

@@ -5,23 +5,22 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.base.errors import UserError
-from harness.campaign.answered import Command, LastAnswer
+from harness.campaign.answered import Command
 from harness.diagnosis.device import explanation_in_record
 from harness.doctor.compatibility import is_outside
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.host_state import state_from_json
 from harness.evidence.records import Results
-from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.recommend import most_useful, most_useful_before, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict
-from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promotions import KnownGood
 from harness.report.invocation import Invocation
+from harness.report.reader import Reader
 from harness.report.sections.choice import Tags
 from harness.report.sections.criteria import ReadRecord
 from harness.report.sections.failures import Failure, failures
+from harness.report.sections.judged_runs import JudgedRuns
 from harness.report.sections.next_steps import training_meanwhile, what_next
 
 
@@ -43,7 +42,7 @@ class OfHost:
     explained: Mapping[str, Explanation | None]
     tags: Tags
     steps: tuple[Command, ...]
-    train_now: Command | None
+    train_now: Command | None = None
 
 
 def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
@@ -74,39 +73,28 @@ def explanations_of(found: Iterable[Failure], read: ReadRecord) -> dict[str, Exp
     return {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
 
 
-def of_host(
-    rows: Sequence[Row],
-    verdicts: Sequence[Verdict],
-    own: Sequence[Verdict],
-    counts: Counts,
-    matrix: Matrix,
-    read: ReadRecord,
-    now: float,
-    promoted: Iterable[KnownGood],
-    host_kind: str | None,
-    invocation: Invocation,
-    last: LastAnswer,
-) -> OfHost:
-    """Return what the records show; `rows` are ordered by time, `own` are the verdicts without imported runs.
-
-    `read` returns the record of a run. The other arguments are as in `build_report`.
-    """
+def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> OfHost:
+    """Return what the records show on the reader's kind of host. `promoted`: as in `build_report`."""
+    rows, matrix, last = runs.rows, runs.matrix, reader.last
+    host_kind, invocation = reader.host_kind, reader.invocation
     drivers = (state_from_json(row.host_state).driver for row in rows if row.host_kind == host_kind)
     driver = next(drivers, None)
-    here = sorted(usable_on(verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack)))
-    found = failures(here, rows, counts)
-    explained = explanations_of(found, read)
+    here = sorted(
+        usable_on(runs.verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack))
+    )
+    found = failures(here, rows, runs.counts)
+    explained = explanations_of(found, runs.read)
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, last.named)
     towards = best or most_useful_before(trained_in)
     on_own_bars = [row.run_id for row in rows if row.workload == OWN_DATA and not row.imported]
     followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1]), *on_own_bars[-1:]]
-    intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
-    valid = [one for one in promoted if now < one.expires_at and host_kind in (None, one.host_kind)]
+    intents = {run_id: record.intent for run_id in followed if (record := runs.read(run_id))}
+    valid = [one for one in promoted if reader.now < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     # Recommend only cells that are in the matrix and not excluded.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
-    steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, own)
+    steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, runs.own)
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)
     steps = tuple(filter(None, (last.next_command, steps[0], train_now, *steps[1:])))
     return OfHost(here, trained_in, found, explained, tags, steps, train_now)

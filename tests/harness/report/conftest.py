@@ -14,6 +14,7 @@ from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.model import Report
+from harness.report.reader import Reader
 from tests.harness.report.synthetic import write_runs
 
 
@@ -63,7 +64,7 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
             Row.of(record, imported=record.intent.run_id in elsewhere, struck=(struck or {}).get(record.intent.run_id))
             for record in records
         ]
-        return build_report(results, rows, matrix, current or {}, count_runs(rows, steps), made=1e9)
+        return build_report(results, rows, matrix, current or {}, count_runs(rows, steps), Reader(1e9))
 
     return make
 
@@ -73,4 +74,4 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Repor
     """Return the report on synthetic runs of several hosts, whose logs are hostile."""
     results = write_runs(tmp_path_factory.mktemp("synthetic"), matrix, 360)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
-    return build_report(results, rows, matrix, {}, count_runs(rows), made=1e9)
+    return build_report(results, rows, matrix, {}, count_runs(rows), Reader(1e9))

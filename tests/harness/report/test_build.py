@@ -21,6 +21,7 @@ from harness.report.build import NEWEST, NEWEST_FAILED, build_report
 from harness.report.markdown import to_markdown
 from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 from harness.report.sections.grid import group_ids, key_of
 from tests.harness.report.synthetic import KINDS, synthetic_records
 
@@ -242,7 +243,7 @@ def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_
     folder.mkdir(parents=True)
     (folder / RunFolder.RECORD).write_text("{", encoding="utf-8")
     rows = [Row.of(make_record("r1"))]
-    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9))
     assert (len(report.runs), report.details) == (1, {})
 
 
@@ -271,7 +272,7 @@ def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monke
     rows = [Row.of(record) for record in synthetic_records(matrix, 5000)]
     asked = []
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
-    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9))
     assert len(report.runs) == 5000
     places = sum(len(group.places) for group in report.groups)
     assert len(asked) <= (NEWEST + NEWEST_FAILED) * places + 20
@@ -285,7 +286,7 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     until = ".venv/bin/matrix run cpu-plain --until known-good"
 
     def answers(rows: list[Row], host_kind: str) -> tuple[str, ...]:
-        report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), 1.5e9, (), host_kind)
+        report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1.5e9, host_kind))
         assert report.answers.next[0].command == (".venv/bin/matrix run" if host_kind == "x" else until)
         return report.answers.use
 
@@ -307,7 +308,7 @@ def test_a_tag_counts_until_its_evidence_expires(
     given: dict[str, Any] = {"cell": row.cell, "environment_hash": row.environment_hash, "expires_at": expires}
     given |= {"scope": "cpu", "host_kind": row.host_kind}
     promoted = KnownGood.model_construct(tag="known-good-cpu", **given)
-    report = build_report(Results(tmp_path), [row], matrix, {}, count_runs([row]), 1.5e9, [promoted])
+    report = build_report(Results(tmp_path), [row], matrix, {}, count_runs([row]), Reader(1.5e9), [promoted])
     assert ("`known-good-cpu`" in report.answers.use[0]) is stands
 
 
@@ -320,7 +321,7 @@ def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     # There is also room for the newest run with each of two diagnoses, because the answers name those runs.
     monkeypatch.setattr(build, "IN_FULL", len(places) + 2)
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
-    build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
+    build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9))
     assert {(*key_of(row), row.cell) for row in rows if row.run_id in asked} == places
 
 

@@ -17,6 +17,7 @@ from harness.report.build import build_report
 from harness.report.markdown import to_markdown
 from harness.report.model import Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 from harness.report.sections.ages import failure_ages
 from harness.report.sections.grid import group_ids
 
@@ -27,7 +28,7 @@ Reported = Callable[[list[Row]], Report]
 @pytest.fixture
 def reported(tmp_path: Path, matrix: Matrix) -> Reported:
     def make(rows: list[Row]) -> Report:
-        return build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
+        return build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9))
 
     return make
 

@@ -1,5 +1,5 @@
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
 from itertools import chain
@@ -14,7 +14,7 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.missing import Shortfall
-from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.recommend import NamedCell, that_train
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import TIERS_IN_WORDS
@@ -25,8 +25,9 @@ from harness.report.markdown import to_markdown
 from harness.report.model import Answer, Report
 from harness.report.page import to_html
 from harness.report.sections.answer import answer_of
-from harness.report.sections.failures import failures
+from harness.report.sections.failures import Failure, failures
 from harness.report.sections.next_steps import what_next
+from harness.report.sections.of_host import OfHost
 from harness.report.sections.of_program import answer_of_program
 from harness.screen.answer import print_answer
 from harness.search.stages.conclusion import conclude_stages
@@ -44,6 +45,10 @@ NO_P2P = NamedCell(f"{STACK}-no-p2p", "ddp")
 
 def key_of_tag(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.cell, verdict.environment_hash, verdict.scope
+
+
+def known_of(matrix: Matrix, here: Sequence[Verdict], found: Sequence[Failure] = (), tags: Any = None) -> OfHost:
+    return OfHost(here, that_train(here, matrix), found, {}, tags or {}, (STEP,))
 
 
 def a_contender(matrix: Matrix, cell: str, totals: Totals) -> Contender:
@@ -68,7 +73,7 @@ def answer(matrix: Matrix) -> Callable[..., Answer]:
     def make(*rows: list[Row], gpus: int = 2, tags: Any = None) -> Answer:
         every = list(chain(*rows))
         here = judge(every, {}, matrix.verdicts)
-        return answer_of(here, failures(here, every, count_runs(every)), {}, tags or {}, matrix, gpus, STEP)
+        return answer_of(known_of(matrix, here, failures(here, every, count_runs(every)), tags), matrix, gpus)
 
     return make
 
@@ -151,9 +156,8 @@ def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, 
     ]
     here = judge([*ours, *before, *mine], {}, matrix.verdicts)
     sentence, step = answer_of_program(mine, Invocation("matrix"))
-    found = answer_of(
-        here, [], {}, {}, matrix, 0, step, last=LastAnswer(None, sentence, of_program=True), train_now=STEP
-    )
+    known = replace(known_of(matrix, here), steps=(step,), train_now=STEP)
+    found = answer_of(known, matrix, 0, LastAnswer(None, sentence, of_program=True))
     assert found.sentence.startswith("Your program completed in 1 of 2 runs, in `cpu-no-sdma`; its numbers are not")
     assert (found.next.command, found.train_now) == (f"matrix explain {mine[1].run_id}", None)
     grids = {grid.title: [place.text for place in grid.places] for grid in found.grids}
@@ -170,7 +174,7 @@ def test_programs_of_the_users_own_alone_name_no_cell(
     own = make_rows("cpu-plain", 40, program=OWN, workload="app-mine")
     assert answer(own).sentence.startswith("On this kind of host no run of this project's training counts yet: of pro")
     here = judge(own, {}, matrix.verdicts)
-    assert answer_of(here, [], {}, {}, matrix, 0, STEP, last=LastAnswer(None, "It is good.")).sentence == "It is good."
+    assert answer_of(known_of(matrix, here), matrix, 0, LastAnswer(None, "It is good.")).sentence == "It is good."
 
 
 def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
@@ -347,7 +351,7 @@ def test_a_campaign_that_has_just_ended_is_reported_in_its_own_words(
 ) -> None:
     here = judge(on_gpus("plain", 40), {}, matrix.verdicts)
     ended = LastAnswer(None, "The time is over.")
-    found = answer_of(here, [], {}, {}, matrix, 2, STEP, "of the criteria `full` is met", last=ended)
+    found = answer_of(known_of(matrix, here), matrix, 2, ended, "of the criteria `full` is met")
     assert found.sentence == "The time is over. Of the criteria `full` is met."
     assert found.grids == answer(on_gpus("plain", 40)).grids
 
@@ -365,7 +369,7 @@ class TestOfTheNamedCell:
             here = judge(on_gpus("no-p2p", 24, **TWO, **changes), {}, matrix.verdicts)
             found = {key_of_tag(here[0]): tag for tag in (tags or [])}
             last = LastAnswer(named, self.SENTENCE, of_program=of_program)
-            return answer_of(here, [], {}, found, matrix, 2, STEP, last=last).sentence
+            return answer_of(known_of(matrix, here, tags=found), matrix, 2, last).sentence
 
         return sentence
 

@@ -13,6 +13,7 @@ from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.model import CodeEvidence, Report
 from harness.report.page import to_html
+from harness.report.reader import Reader
 from harness.report.sections.code_evidence import ABOUT, TITLE, code_evidence
 from harness.report.write import built_report
 from tests.harness.gpu_evidence_files import a_row, gpu_evidence, write_gpu_evidence
@@ -137,7 +138,7 @@ def test_nothing_about_cells_changes_by_it(matrix: Matrix, tmp_path: Path) -> No
 
     def report() -> Report:
         rebuild_index(results)
-        return build_report(results, Index(results).rows(), matrix, {}, counts_of(results), made=1e9)
+        return build_report(results, Index(results).rows(), matrix, {}, counts_of(results), Reader(1e9))
 
     before = report()
     assert any("No run used a GPU" in caution for caution in before.cautions)
