@@ -221,9 +221,10 @@ def _sorted_once(bars: VendorBars) -> pl.DataFrame:
     sorted_rows = frame.unique(subset=["ts", *PRICES, "volume"], keep="first").sort("ts", "row")
     conflict = sorted_rows.filter(pl.col("ts").diff() == 0)
     if conflict.height:
+        named = "" if frame["symbol"].count() else "; if rows are of several contracts, say --column NAME=symbol"
         raise UserError(
             f"{bars.where(int(conflict['row'][0]))}: another row has the same stamp but other values "
-            f"({conflict.height} such rows); keep one of them"
+            f"({conflict.height} such rows); keep one of them, or none by `vpoc check {bars.path} --fix OUTPUT`{named}"
         )
     return sorted_rows
 

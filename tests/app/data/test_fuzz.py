@@ -235,7 +235,7 @@ CASES = {
     "open quote": (broken("4750.75", '"4750.75'), "line 3: a quote that is not closed"),
     "quote over lines": (broken(",101\n2024", ',"101\n2024"'), "line 3: a quote that is not closed"),
     "a column twice": (broken("high", "open"), "a column name appears twice in the header .open."),
-    "no volume": (broken("volume", "count"), "missing column.s. volume; there are: datetime"),
+    "no volume": (broken("volume", "count"), "missing column.s. volume; there are: datetime.*goes to --vix"),
     "spring gap": (broken("2024-01-08 09:31:00", "2024-03-10 02:30:00"), "line 3: .* does not exist, or exists twice"),
     "zip of something else": (
         lean().replace(b"20240108_es_minute_trade_202403.csv", b"notes_about_the_minutes_of_today.md"),

@@ -64,7 +64,7 @@ def find_columns(
     if "stamp" not in places and "stamp" in needed:
         raise UserError(
             f"{path}: no stamp column; there are: {', '.join(names)}; needed: one of "
-            f"{', '.join(COLUMN_NAMES['stamp'])}, or --column NAME=stamp"
+            f"{', '.join(COLUMN_NAMES['stamp'])}, or --column NAME=stamp (of two columns: NAME=date and NAME=time)"
         )
     halves = {"up", "down"}
     if "volume" in needed and halves <= set(names) and names[places.get("volume", names.index("up"))] in halves:
@@ -74,9 +74,10 @@ def find_columns(
         )
     missing = [column for column in needed if column not in places]
     if missing:
+        vix = "; a file of VIX values goes to --vix" if missing == ["volume"] else ""
         raise UserError(
             f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; name yours with "
-            f"--column NAME={missing[0]}"
+            f"--column NAME={missing[0]}{vix}"
         )
     return places
 
@@ -106,8 +107,8 @@ def stamp_text(table: Table, header: Sequence[str] | None, places: Mapping[str, 
 def _own(path: Path, names: Sequence[str], own: Mapping[str, str]) -> dict[str, int]:
     places: dict[str, int] = {}
     for name, column in own.items():
-        if column not in COLUMN_NAMES and column not in ("date", "time"):
-            raise UserError(f"--column {name}={column}: no such column; use one of {', '.join(COLUMN_NAMES)}")
+        if column not in (known := (*COLUMN_NAMES, "date", "time")):
+            raise UserError(f"--column {name}={column}: no such column; use one of {', '.join(known)}")
         count = names.count(tidy(name))
         if count != 1:
             there = "is not there" if count == 0 else "is there twice"
