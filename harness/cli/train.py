@@ -260,9 +260,11 @@ def _print_following(
     if ended.model and not any(WORSE in losses for losses in ended.losses):
         words = words_to_predict(workload, ended.model, data, output)
         predict = settings.invocation.command("exec", cell.id, *words)
+        forecasts = workload.rows == "session" and workload.as_of != "open"
+        shows = "where only the last row is a forecast" if forecasts else "which is neither forecast nor test"
         why = (
-            "applies the model to the bars that it was trained on, which is neither forecast nor test: give a longer "
-            "file, and it scores what came after them"
+            f"applies the model to the bars that it was trained on, {shows}: give a longer file, and it scores what "
+            "came after them"
         )
         print_next(err, Command(command=predict, why=why))
         err.print(escape(f"Skill or luck? Whether anything on these bars beats chance: {evaluate}"), soft_wrap=True)

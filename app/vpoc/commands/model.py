@@ -104,7 +104,7 @@ def predict_command(
         from vpoc.data.checks.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.data.load import load_bars  # noqa: PLC0415
         from vpoc.device import require_device  # noqa: PLC0415
-        from vpoc.evaluation.unseen import unseen_in_words  # noqa: PLC0415
+        from vpoc.evaluation.unseen import forecast_in_words, unseen_in_words  # noqa: PLC0415
         from vpoc.features.build import build_features  # noqa: PLC0415
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
         from vpoc.files import require_output, write_atomic  # noqa: PLC0415
@@ -145,3 +145,5 @@ def predict_command(
     click.echo(printable(f"{output}: {frame.height} rows, probability of {loaded.target}{told}"))
     if score := unseen_in_words(frame, features.frame, loaded.target):
         click.echo(score)
+    if asked.rows == "session" and (forecast := forecast_in_words(frame, features.frame, loaded.target)):
+        click.echo(forecast)

@@ -1,4 +1,4 @@
-"""The quality of a model's predictions on sessions that it has not seen, in a sentence."""
+"""What a model's predictions say of the session to come, and how good they are on sessions that it has not seen."""
 
 from typing import TYPE_CHECKING
 
@@ -39,3 +39,14 @@ def unseen_in_words(found: "pl.DataFrame", frame: "pl.DataFrame", target: str) -
         f"on sessions that it has not seen ({sessions}, with {rows} known outcomes): log-loss {loss:.4f}; "
         f"always answering their own rate, {rate:.3f}, has {constant:.4f}: {what}"
     )
+
+
+def forecast_in_words(found: "pl.DataFrame", frame: "pl.DataFrame", target: str) -> str:
+    """Return the forecast of the session after the last row of `frame`, whose rows are sessions.
+
+    Empty if its outcome is known.
+    """
+    if frame[target][-1] is not None:
+        return ""
+    date, probability = found["trade_date"][-1], found["probability"][-1]
+    return f"forecast of the session after {date}: {target} with probability {probability:.3f}"

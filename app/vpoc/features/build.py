@@ -253,6 +253,10 @@ def feature_set(
     accepted: tuple[str, ...] = (),
 ) -> FeatureSet:
     """Return the set of these rows with their facts; `dates`: the trade dates that have rows, in order."""
+    trained = dates
+    if options.rows == "session":
+        # The outcome of the last session is in no file yet: a model forecasts it, and is not trained on it.
+        trained = frame.drop_nulls("next_up")["trade_date"].to_physical().to_numpy()
     return FeatureSet(
         frame=frame,
         options=options,
@@ -262,7 +266,7 @@ def feature_set(
         sessions_total=len(days),
         sessions_used=len(dates),
         left_out={**found.left_out, "rows_without_vix": without_vix},
-        market=market_of(bars.symbols, days, dates),
+        market=market_of(bars.symbols, days, trained),
         accepted=accepted,
         smaller_kept=bars.smaller_kept,
     )

@@ -24,7 +24,8 @@ class Market:
 
     `symbol`: root of the contracts, empty when the file names none.
     `tick`: step of the prices, points.
-    `first`, `last`: trade dates between which sessions give rows, such as 2024-01-02; empty if unknown.
+    `first`, `last`: trade dates between which sessions give rows, such as 2024-01-02; session rows without a known
+    outcome are left out. Empty if unknown.
     """
 
     symbol: str = ""
@@ -45,7 +46,7 @@ UNKNOWN_MARKET = Market()
 
 
 def market_of(symbols: Sequence[str], days: "SessionFacts", dates: Ints) -> Market:
-    """Return the market of a file with `symbols` and `days`, whose rows have the trade dates `dates`, in order."""
+    """Return the market of a file with `symbols` and `days`, whose rows are of the trade dates `dates`, in order."""
     prices = np.concatenate([days.open, days.high, days.low, days.close])
     first, last = (day(dates[0]), day(dates[-1])) if len(dates) else ("", "")
     return Market(symbol_of(symbols), max(int(np.gcd.reduce(prices)), 1) * TICK, first, last)

@@ -2,7 +2,7 @@ from math import log
 
 import polars as pl
 
-from vpoc.evaluation.unseen import unseen_in_words
+from vpoc.evaluation.unseen import forecast_in_words, unseen_in_words
 
 NAN, FEW = float("nan"), ", but fewer than 10 sessions show nothing"
 
@@ -39,3 +39,9 @@ def test_nothing_is_said_where_every_session_was_seen_or_may_have_been_or_nothin
         == sentence_about_unseen([False] * 5, [NAN] * 5)
         == ""
     )
+
+
+def test_the_session_to_come_is_forecast_where_its_outcome_is_not_known_yet():
+    found = pl.DataFrame({"trade_date": ["2026-04-27", "2026-04-28"], "probability": [0.4, 0.527]})
+    said = [forecast_in_words(found, pl.DataFrame({"next_up": [1.0, last]}), "next_up") for last in (None, 0.0)]
+    assert said == ["forecast of the session after 2026-04-28: next_up with probability 0.527", ""]

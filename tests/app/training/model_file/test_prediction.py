@@ -65,6 +65,8 @@ def test_sessions_of_the_training_are_marked(bars):
     marked = table(bars, Market(first=dates[1], last=dates[2]), rows="session")["in_training"].to_list()
     assert marked == [False, True, True] + [False] * (len(dates) - 3)
     assert table(bars, rows="session")["in_training"].null_count() == len(dates)
+    # The last session has no outcome yet, so no model was trained on it.
+    assert build_features(bars, FeatureOptions(lookback=20, rows="session"), fewest=1).market.last == dates[-2]
 
 
 def test_a_model_knows_its_market_and_refuses_another(options, tmp_path, bars):
