@@ -1,4 +1,4 @@
-"""What a model's predictions say of the session to come, and how good they are on sessions that it has not seen."""
+"""The forecast of the session to come, and the quality of predictions on sessions that a model has not seen."""
 
 from typing import TYPE_CHECKING
 
