@@ -172,11 +172,9 @@ def _grids(
     """
     scopes: dict[tuple[bool, str], dict[str, Verdict]] = {}
 
-    def weight(one: Verdict) -> tuple[bool, bool, float, bool, bool, float, int]:
+    def weight(one: Verdict) -> tuple[bool, bool, bool, bool, float, int]:
         comparable = best is not None and key_of(one) == key_of(best)
-        # The sentence is about the program's newest runs.
-        newest = one.last_at if of_program and one.own_program else 0.0
-        first = one.runs > 0, not one.own_program, newest
+        first = one.runs > 0, not one.own_program
         return *first, comparable, one.qualifies_for_promotion, one.totals.hours, one.runs
 
     for one in here:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 
 from harness.base.errors import UserError
 from harness.campaign.answered import Command
@@ -73,17 +74,40 @@ def explanations_of(found: Iterable[Failure], read: ReadRecord) -> dict[str, Exp
     return {one.newest: record.explanation if (record := read(one.newest)) else None for one in found}
 
 
-def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> OfHost:
-    """Return what the records show on the reader's kind of host. `promoted`: as in `build_report`."""
-    rows, matrix, last = runs.rows, runs.matrix, reader.last
-    host_kind, invocation = reader.host_kind, reader.invocation
+def with_newest_program(here: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts, of those on programs of the user's own only the newest program's.
+
+    Another command, or another version of the program, says nothing about the cells of this one.
+    """
+    programs = [one for one in here if one.own_program and not one.stale]
+    newest = max(programs, key=attrgetter("last_at"), default=None)
+    return [one for one in here if not one.own_program or (newest and one.family == newest.family)]
+
+
+def of_host(
+    rows: Sequence[Row],
+    verdicts: Sequence[Verdict],
+    own: Sequence[Verdict],
+    counts: Counts,
+    matrix: Matrix,
+    read: ReadRecord,
+    now: float,
+    promoted: Iterable[KnownGood],
+    host_kind: str | None,
+    invocation: Invocation,
+    last: LastAnswer,
+) -> OfHost:
+    """Return what the records show; `rows` are ordered by time, `own` are the verdicts without imported runs.
+
+    `read` returns the record of a run. The other arguments are as in `build_report`.
+    """
     drivers = (state_from_json(row.host_state).driver for row in rows if row.host_kind == host_kind)
     driver = next(drivers, None)
-    here = sorted(
-        usable_on(runs.verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack))
-    )
-    found = failures(here, rows, runs.counts)
-    explained = explanations_of(found, runs.read)
+    here = sorted(usable_on(verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack)))
+    if last.of_program:
+        here = with_newest_program(here)
+    found = failures(here, rows, counts)
+    explained = explanations_of(found, read)
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, last.named)
     towards = best or most_useful_before(trained_in)
