@@ -153,6 +153,12 @@ class Program(Strict):
         return f"it counts as hung after {limit} (--stall-limit, or stall_limit: of its workload)"
 
     @property
+    def no_progress(self) -> str:
+        """The reason why nothing shows that the program advances, in words."""
+        missing = {STDOUT: "it printed nothing", LINES: "nothing is in $MATRIX_PROGRESS"}
+        return missing.get(self.progress, "no line that it printed matches its pattern of progress")
+
+    @property
     def resumes(self) -> bool:
         """Return whether the program says how it resumes."""
         return bool(self.resume or self.checkpoint)

@@ -44,13 +44,18 @@ class OwnProgram:
     def judged(self, evidence: Evidence, watch: Watch, executor: Executor, root: Path) -> Evidence:
         """Return the evidence of a program that ended by itself; check its files if nothing else speaks against it.
 
+        Of one that hangs without a line of progress, say so: its pattern may be wrong.
+
         Raises:
             UserError: when a copy of a file cannot be written.
             KeyboardInterrupt: when the checks are interrupted.
         """
         spec, program, progress = self._spec, self._program, self.progress
-        if program is None or progress is None or watch.stopped_by:
+        if program is None or progress is None:
             return evidence
+        if watch.stopped_by:
+            why = f"; {program.no_progress}" if watch.stopped_by == "watchdog" and not progress.advances else ""
+            return replace(evidence, stop_detail=f"{evidence.stop_detail}{why}")
         progress.take_in_all()
         log = spec.folder.log
         seen = ProgramEvidence(

@@ -86,7 +86,8 @@ def _record(
     outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
-    its_own_end = outcome.diagnosis in APP_WORDS and evidence.stopped_by is None
+    failed_by_itself = evidence.stopped_by is None and not all(exit_.ok for exit_ in evidence.exits.values())
+    its_own_end = outcome.diagnosis in APP_WORDS and failed_by_itself
     said = f": {_said(spec)}" if its_own_end and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
     exposure = watch.progress.exposure.exposure

@@ -100,7 +100,7 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
     if request.program and evidence.program:
         for diagnosis, detail in program_objections(request, evidence, evidence.program):
             return Outcome("failed", diagnosis, detail)
-        return Outcome("completed", None, program_in_words(evidence.program))
+        return Outcome("completed", None, program_in_words(request.program, evidence.program))
     if evidence.result is None:
         return Outcome("failed", "no-result", f"exit 0, but {evidence.result_problem}")
     for diagnosis, detail in _objections(request, evidence, evidence.result):

@@ -8,6 +8,7 @@ from harness.base.wording import many, some_of
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
 from harness.evidence.outcome.request import Request
+from harness.matrix.programs import Program
 
 MOST_NAMED = 3
 
@@ -37,14 +38,14 @@ def program_objections(request: Request, evidence: Evidence, seen: ProgramEviden
         yield "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"
 
 
-def program_in_words(seen: ProgramEvidence) -> str:
+def program_in_words(program: Program, seen: ProgramEvidence) -> str:
     """Return in words what a completed run of a program showed."""
     of = f" of {seen.total}" if seen.total is not None else ""
     loss = f", loss {seen.loss:.6g}" if seen.loss is not None else ""
     summary = (
         f"{seen.advances} lines of progress, the last of step {seen.step}{of}{loss}"
         if seen.advances
-        else "no progress reported"
+        else program.no_progress
     )
     files = len(seen.products)
     checked = f", {many(files, 'file')} checked" if files else ""
