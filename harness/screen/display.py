@@ -20,6 +20,7 @@ from harness.base.interrupts import say_in_view
 from harness.base.wording import many
 from harness.campaign.bench.display import Display, Elsewhere
 from harness.campaign.bench.plan import PlannedRun
+from harness.diagnosis.judge import OF_OUTCOMES
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
@@ -364,7 +365,8 @@ def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_
         f"{on}: {escape(record.detail)}"
     ]
     if record.explanation and record.outcome not in ("completed", "interrupted"):
-        lines.append(escape(f"  {record.explanation.class_}; `{command('explain', run_id)}` says more"))
+        more = f"{record.explanation.class_}; `{command('explain', run_id)}` says more"
+        lines.append(escape(f"  {OF_OUTCOMES if record.explanation.remedy == OF_OUTCOMES else more}"))
     count = count_runs([Row.of(record)])[run_id]
     if record.outcome == "interrupted" and count.counts_as == "failed":
         taken_out = f"`{command('strike', run_id, '--reason', 'TEXT')}` takes it out"

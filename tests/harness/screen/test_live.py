@@ -18,6 +18,7 @@ from benchmarks.live_picture import FILE, picture
 from harness.base.durations import span
 from harness.base.interrupts import interruptible
 from harness.campaign.bench.plan import PlannedRun
+from harness.diagnosis.judge import OF_OUTCOMES
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.verdicts.totals import Totals
@@ -386,6 +387,12 @@ def test_an_interruption_that_counts_is_said_at_that_moment(make_record: Callabl
         "  it counts as failed: TERM ended it, and the host was not shutting down; "
         "`.venv/bin/matrix strike r --reason TEXT` takes it out"
     )
+
+
+def test_where_the_outcome_says_it_all_no_command_says_more(make_record: Callable[..., Record]) -> None:
+    found = Explanation(rule=None, class_="no-result", cause="c", remedy=OF_OUTCOMES, link=None, presets=(), lines=())
+    record = make_record("r1", "failed", "no-result", "c").model_copy(update={"explanation": found})
+    assert finished_lines(record, "it")[1:] == [f"  {OF_OUTCOMES}"]
 
 
 def test_a_line_names_commands_as_they_are_typed_there(make_record: Callable[..., Record]) -> None:
