@@ -124,7 +124,8 @@ def command_in_cell(
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
     """
     if command[0] not in IN_CELL:
-        raise UserError(f"{command[0]}: only {' and '.join(IN_CELL)} can be run in a cell's environment")
+        typed = f"; type `python {shlex.join(command)}`" if command[0].endswith(".py") else ""
+        raise UserError(f"{command[0]}: only {' and '.join(IN_CELL)} can be run in a cell's environment{typed}")
     if command[0] == "vpoc" and ASKS_HELP.intersection(command[1:]):
         # The help is the same in every cell, and printing it needs nothing that is installed in a cell.
         return (

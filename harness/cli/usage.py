@@ -12,6 +12,7 @@ EXAMPLES = {
     "CELL|RUN": "cpu-no-sdma",
     "CELLS": "cpu-plain",
     "DIRECTORY": "TRAINING --data merged.csv",
+    "--app DIRECTORY": "TRAINING --app DIR -- python train.py",
     "COMMAND": "vpoc --help",
     "FILE": "records.tar.gz",
     "FILES": "records.tar.gz",
@@ -78,6 +79,7 @@ def _example(context: click.Context) -> str:
     for one in context.command.params:
         if one.required or isinstance(one, click.Argument):
             name = re.sub(r"^\[(.*)\]$", r"\1", one.make_metavar(context).removesuffix("..."))
-            example = EXAMPLES.get(f"{context.info_name} {name}", EXAMPLES.get(name, name))
+            given = "--app" if context.params.get("app") else context.info_name
+            example = EXAMPLES.get(f"{given} {name}", EXAMPLES.get(name, name))
             words += [*(one.opts[:1] if isinstance(one, click.Option) else ()), example]
     return " ".join(words)

@@ -42,9 +42,9 @@ def _pattern(progress: str) -> str:
     try:
         groups = re.compile(progress).groupindex
     except re.error as error:
-        raise ValueError(f"{progress!r} is neither {STDOUT} nor {LINES}, nor a regular expression: {error}") from None
+        raise ValueError(f"'{progress}' is neither {STDOUT} nor {LINES}, nor a regular expression: {error}") from None
     if "step" not in groups or set(groups) - {"step", "total", "loss"}:
-        raise ValueError(f"{progress!r} needs a group (?P<step>...), and may have (?P<total>...) and (?P<loss>...)")
+        raise ValueError(f"'{progress}' needs a group (?P<step>...), and may have (?P<total>...) and (?P<loss>...)")
     return progress
 
 

@@ -15,7 +15,7 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.storage import create, file_hash, json_hash
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
-from harness.matrix.programs import LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
+from harness.matrix.programs import DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 
 PROGRAMS = CACHE / "programs"
 # Folders that tools make beside a source, and that no program needs.
@@ -35,8 +35,10 @@ def take_program(program: Program, where: str) -> Program:
     """
     if program.progress not in (STDOUT, LINES) and linear_pattern(program.progress) is None:
         raise UserError(
-            f"{where}: progress: {program.progress!r} looks around, refers back or repeats too often; remove that"
+            f"{where}: progress: '{program.progress}' looks around, refers back or repeats too often; remove that"
         )
+    if not program.data and any(DATA in word for word in program.command):
+        raise UserError(f"{where}: {DATA} in the command is the folder of the data; name it with --data, or `data:`")
     source = Path(program.source)
     if not source.is_dir():
         raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")

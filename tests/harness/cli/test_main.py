@@ -100,6 +100,15 @@ WRONG = {
     ),
     "a file for wheels": (["--wheels", "README.md", "status"], "--wheels README.md: is not a folder"),
     "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
+    "a script": (["exec", "cpu-plain", "train.py", "-n", "3"], "; type `python train.py -n 3`"),
+    "a program without a folder for its files": (
+        ["train", "--app", "tests", "--", "python", "train.py"],
+        "--output is missing, as in `.venv/bin/matrix train --output TRAINING --app DIR -- python train.py`",
+    ),
+    "a program without the data that it is given": (
+        ["run", "cpu-plain", "--app", "docs", "--", "x", "{data}/bars.csv"],
+        "{data} in the command is the folder of the data; name it with --data",
+    ),
     "an empty word of a program": (["exec", "cpu-plain", "bash", ""], "only vpoc and python"),
     "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
     "no cell": (["exec", "vpoc", "train"], "CELL comes first, `best` or the name of one; type `"),

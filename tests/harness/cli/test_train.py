@@ -59,6 +59,7 @@ def typed(place: Path, *words: str) -> Result:
         (["--", "python", "a.py"], "the command `python a.py` needs --app DIR, the folder of your program"),
         (["--app", "no-such", "--", "x"], "no-such: no such folder"),
         (["--app", ".", "--resume-with", "--from {checkpoint}", "--", "x"], "is what `checkpoint:` matches; give that"),
+        (["--app", ".", "--progress", r"step (\d+)", "--", "x"], r"'step (\d+)' needs a group (?P<step>...)"),
         (["--app", ".", "--stall-limit", "1s", "--", "x"], "--stall-limit: should be 2 or more, not 1"),
         (["--stall-limit", "90s"], "--stall-limit goes with --app DIR, the folder of your program"),
         (["--checkpoint", "x"], "--checkpoint goes with --app DIR, the folder of your program"),
