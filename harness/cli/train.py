@@ -222,6 +222,13 @@ def _print_end(
     echo(with_make(_sentence(ended, output, own=workload.program is not None)))
     if ended.model and data and (cell_of_cpu := cell_to_predict_in(prepared)):
         _print_following(settings, cell_of_cpu, workload, ended, data, output)
+    elif not ended.model and ended.attempts:
+        # Imported here because they are needed only at the end.
+        from harness.campaign.answered import Command  # noqa: PLC0415
+        from harness.screen.answer import print_next  # noqa: PLC0415
+
+        explain = settings.invocation.command("explain", ended.attempts[-1]["run"])
+        print_next(err, Command(command=explain, why="says why the last attempt failed, and what helps"))
 
 
 def _write_report(settings: Settings, machine: str, ended: TrainingResult, *, own: bool) -> None:
