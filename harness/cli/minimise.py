@@ -137,6 +137,8 @@ def compare_command(
     compared = compare(counted, cells[0], cells[1:])
     if not compared:
         makes = f"`matrix compare {' '.join(cells)} --runs 20` makes some"
+        if not host.gpus and (unable := [one.id for one in chosen if one.stack.accelerator == "rocm"]):
+            makes = f"{unable[0]} needs an AMD GPU, and this host has none; `matrix import` adds runs of another host"
         raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; {makes}")
     if as_json:
         print_json({"comparisons": [one.plain for one in compared]})
