@@ -206,7 +206,7 @@ def test_without_cells_those_that_have_runs_are_named(compare: Callable[..., Res
 def test_without_runs_it_says_how_to_make_some(compare: Callable[..., Result]) -> None:
     with pytest.raises(UserError, match=r"; `matrix compare \S+ \S+ --runs 20` makes some"):
         compare("cpu-plain", "cpu-no-p2p")
-    with pytest.raises(UserError, match="; rocm6.3-torch2.9.1-plain needs an AMD GPU, and this host has none"):
+    with pytest.raises(UserError, match="-plain needs an AMD GPU, and this host has none"):
         compare("cpu-plain", "rocm6.3-torch2.9.1-plain")
     with pytest.raises(UserError, match=r"unknown cell 'cpu-plan'.*cpu-plain"):
         compare("cpu-plan", "cpu-no-p2p")
