@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from harness.base.errors import RemovedMeanwhileError, UserError
+from harness.base.errors import NoSpaceError, RemovedMeanwhileError, UserError
 from harness.base.interrupts import open_to_interruption, shielded
 from harness.environments.executors.job import Executor, Exit
 from harness.evidence.app_reports.accounting import Accounting, asked_of
@@ -17,6 +17,7 @@ from harness.evidence.outcome.decide import Outcome
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
+from harness.host.disk_use import took_the_room
 from harness.host.gpus.gpu_memory import GpuWatch
 from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
@@ -110,7 +111,7 @@ def run_cell(
                 evidence, steps_accounted=accounting.steps, stopped_by=stopped_by, stop_detail=stop_detail
             )
         except UserError as error:
-            evidence, interrupt = _cannot_go_on(replace(evidence, steps_accounted=accounting.steps), watch, error)
+            evidence, interrupt = _cannot_go_on(spec, replace(evidence, steps_accounted=accounting.steps), watch, error)
         except Exception as error:
             # Whatever the app wrote, the run gets its record, and the next one can start.
             evidence = replace(
@@ -148,10 +149,13 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
     return by, "user", f"stopped by {caught or 'Ctrl-C'}"
 
 
-def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
+def _cannot_go_on(
+    spec: RunSpec, evidence: Evidence, watch: Watch, error: UserError
+) -> tuple[Evidence, UserError | None]:
     """Return the evidence of a run whose files cannot be written or that cannot be started, and the error to report.
 
-    There is no error to report where the run had failed before, or itself removed its folder or filled the disk.
+    There is no error to report where the run had failed before, or itself removed its folder, filled the disk or took
+    the room in which its files were to be copied.
     """
     if isinstance(error, RemovedMeanwhileError):
         return replace(evidence, stopped_by="work-folder", stop_detail=f"the work folder is gone: {error}"), None
@@ -159,7 +163,8 @@ def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[E
         watch.look_at_disk()
     if watch.stopped_by:
         return replace(evidence, stopped_by=watch.stopped_by, stop_detail=watch.stop_detail), None
-    if not all(one.ok for one in evidence.exits.values()):
+    failed = not all(one.ok for one in evidence.exits.values())
+    if failed or (watch.seconds and isinstance(error, NoSpaceError) and took_the_room(Path(spec.work.path))):
         return evidence.also_left(str(error)), None
     return replace(evidence, stopped_by="harness", stop_detail=f"the harness could not continue: {error}"), error
 

@@ -19,7 +19,7 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import stands_so_far
 from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence, PickedState
-from harness.host.disk_use import DiskLimit, took_the_room
+from harness.host.disk_use import DiskLimit
 from harness.run.notes import Unreadable
 from harness.run.products import Loader
 from harness.run.spec import RunSpec
@@ -67,7 +67,7 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
         # The run has failed by that; besides, its result may list any number of models.
         return evidence
     states = [pick(training) for training in result.trainings]
-    if too_much := _too_much_to_keep(folder, evidence, result, states):
+    if too_much := _too_much_to_keep(folder, result, states):
         return evidence.also_left(too_much)
     (*earlier, model), problem = keep_models(folder, result)
     problems = [problem]
@@ -80,11 +80,11 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
     return kept.also_left(*problems)
 
 
-def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, states: Sequence[KeptState | None]) -> str:
+def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptState | None]) -> str:
     """Return in words why the models and states of a run are too large to be copied; empty where they are not.
 
     Raises:
-        NoSpaceError: when too little of the disk is left for them, and the run did not take it.
+        NoSpaceError: when too little of the disk is left for them.
     """
     work = folder.work
     names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
@@ -99,13 +99,10 @@ def _too_much_to_keep(folder: RunFolder, evidence: Evidence, result: Result, sta
     most = DiskLimit.of(folder.path).bytes
     if on_disk <= most:
         return ""
-    no_room = (
-        f"no room for copies of its models and states of {size_in_words(on_disk)}, {size_in_words(most)} may be taken"
+    raise NoSpaceError(
+        f"{folder.path}: no room for copies of its models and states of {size_in_words(on_disk)}, "
+        f"{size_in_words(most)} may be taken; free space there, then give the same command"
     )
-    if took_the_room(Path(work.path)) or not all(exit_.ok for exit_ in evidence.exits.values()):
-        # The run has failed by that, or by its exit code, whatever it left.
-        return no_room
-    raise NoSpaceError(f"{folder.path}: {no_room}; free space there, then give the same command")
 
 
 def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:

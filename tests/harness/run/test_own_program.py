@@ -1,5 +1,6 @@
 """Tests of runs of a user's own programs: plain Python scripts that run as processes on this host."""
 
+import errno
 import os
 import signal
 import sys
@@ -79,6 +80,19 @@ def test_one_that_completes_is_marked_as_not_checked_and_qualifies_for_nothing(m
     assert record.intent.program is not None
     assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
     assert (work(tmp_path) / "train.py").is_symlink()
+
+
+def test_one_whose_file_cannot_be_copied_because_it_took_the_room_has_failed(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("harness.evidence.files.kept_copies.copy_out", fail)
+    monkeypatch.setattr("harness.host.disk_use.LEAVES_ROOM_BYTES", 1 << 20)
+    record = make("open('out.bin', 'wb').write(bytes(2 << 20))", progress="stdout", produces=[{"file": "out.bin"}])
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert "kept/product-1: cannot be written: No space left on device" in record.detail
 
 
 def test_a_program_sees_its_files_and_places_alone(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
