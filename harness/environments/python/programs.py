@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.storage import create, file_hash, json_hash
+from harness.base.files.storage import create, file_hash, json_hash, read_regular
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
 from harness.matrix.programs import DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
@@ -24,6 +24,8 @@ NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
 MOST_BYTES, MOST_FILES = 512 << 20, 20_000
 # Most names of one data folder by links: thirty folders with two links each to the next would have a billion.
 MOST_NAMES = 1000
+# Most bytes of a requirements file: ten thousand lines.
+MOST_REQUIREMENTS_BYTES = 1 << 20
 EXECUTABLE = 0o111
 
 
@@ -48,7 +50,8 @@ def take_program(program: Program, where: str) -> Program:
         version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
         lines: tuple[str, ...] = ()
         if program.requirements is not None:
-            lines = tuple(Path(program.requirements).read_text(encoding="utf-8").splitlines())
+            listed = read_regular(Path(os.path.realpath(program.requirements)), MOST_REQUIREMENTS_BYTES)
+            lines = tuple(listed.decode().splitlines())
         folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
         if _content(folder) != hashes:
             _copy(tree, files, folder)

@@ -139,6 +139,10 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
         few.setattr(programs, "MOST_NAMES", 5)
         assert "has more than 5 names by links" in refusal(data=[str(tmp_path / "0")])
     assert "none.txt: cannot be read: No such file" in refusal(requirements=str(tmp_path / "none.txt"))
+    assert "/dev/null: cannot be read: is not a regular file" in refusal(requirements="/dev/null")
+    with (tmp_path / "large.txt").open("wb") as large:
+        large.truncate(2 << 20)
+    assert "large.txt: cannot be read: is larger than 1048576 bytes" in refusal(requirements=large.name)
     (source / "link").symlink_to(tmp_path, target_is_directory=True)
     assert "link: is a link to a folder; name that folder under `data:` instead" in refusal()
     (source / "link").unlink()
