@@ -13,7 +13,7 @@ from harness.base.files.storage import file_hash, json_hash
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.paths import DATA
-from harness.base.wording import many
+from harness.base.wording import many, size_in_words
 from harness.environments.docker.own_images import is_own
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
@@ -31,6 +31,8 @@ from harness.run.watch.watch import Watch
 LIMIT_SECONDS = 1800
 WORK = "work"
 LARGEST_DATA = 4 << 30
+# Most bytes of the user's data: fifteen years of bars of a second have half of that, and hashing takes time.
+LARGEST_OWN_DATA = 16 << 30
 # Time stamp, four prices, volume and VIX.
 FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
@@ -64,9 +66,12 @@ def read_data(file: Path) -> InputFile:
     """
     fix = f"give --data an existing merged CSV; {HOW_TO_MERGE}"
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             # Reading a FIFO would block, and a device has no end.
             raise UserError(f"{file}: is not a file; {fix}")
+        if status.st_size > LARGEST_OWN_DATA:
+            raise UserError(f"{file}: has {size_in_words(status.st_size)}, more than bars can have; {fix}")
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except FileNotFoundError:
         raise NoSuchFileError(f"--data {file}: no such file; {fix}") from None

@@ -309,6 +309,13 @@ def test_data_that_have_no_end_are_not_read(tmp_path: Path, make: Callable[[Path
         workload_data.read_data(tmp_path / "merged.csv")
 
 
+def test_data_of_nothing_but_a_terabyte_of_holes_are_not_hashed(tmp_path: Path) -> None:
+    with (tmp_path / "merged.csv").open("wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(UserError, match=r"has 1,?000 GB, more than bars can have; give --data"):
+        workload_data.read_data(tmp_path / "merged.csv")
+
+
 def test_data_that_may_not_even_be_looked_at_are_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     for file in (tmp_path / "loop.csv", tmp_path / f"{'x' * 300}.csv"):
