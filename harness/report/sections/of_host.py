@@ -84,30 +84,19 @@ def with_newest_program(here: Sequence[Verdict]) -> list[Verdict]:
     return [one for one in here if not one.own_program or (newest and one.family == newest.family)]
 
 
-def of_host(
-    rows: Sequence[Row],
-    verdicts: Sequence[Verdict],
-    own: Sequence[Verdict],
-    counts: Counts,
-    matrix: Matrix,
-    read: ReadRecord,
-    now: float,
-    promoted: Iterable[KnownGood],
-    host_kind: str | None,
-    invocation: Invocation,
-    last: LastAnswer,
-) -> OfHost:
-    """Return what the records show; `rows` are ordered by time, `own` are the verdicts without imported runs.
-
-    `read` returns the record of a run. The other arguments are as in `build_report`.
-    """
+def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> OfHost:
+    """Return what the records show on the reader's kind of host. `promoted`: as in `build_report`."""
+    rows, matrix, last = runs.rows, runs.matrix, reader.last
+    host_kind, invocation = reader.host_kind, reader.invocation
     drivers = (state_from_json(row.host_state).driver for row in rows if row.host_kind == host_kind)
     driver = next(drivers, None)
-    here = sorted(usable_on(verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack)))
+    here = sorted(
+        usable_on(runs.verdicts, matrix, host_kind), key=lambda v: is_outside(driver, matrix.stacks.get(v.stack))
+    )
     if last.of_program:
         here = with_newest_program(here)
-    found = failures(here, rows, counts)
-    explained = explanations_of(found, read)
+    found = failures(here, rows, runs.counts)
+    explained = explanations_of(found, runs.read)
     trained_in = that_train(here, matrix)
     best = most_useful(trained_in, last.named)
     towards = best or most_useful_before(trained_in)

@@ -27,7 +27,7 @@ from harness.report.page import to_html
 from harness.report.sections.answer import answer_of
 from harness.report.sections.failures import Failure, failures
 from harness.report.sections.next_steps import what_next
-from harness.report.sections.of_host import with_newest_program
+from harness.report.sections.of_host import OfHost, with_newest_program
 from harness.report.sections.of_program import answer_of_program
 from harness.screen.answer import print_answer
 from harness.search.stages.conclusion import conclude_stages
