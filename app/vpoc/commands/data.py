@@ -170,12 +170,15 @@ def check_command(
     from vpoc.data.checks.fix import fix, reading_of_copy  # noqa: PLC0415
     from vpoc.data.checks.quality import inspect  # noqa: PLC0415
     from vpoc.data.merged_head import require_merged  # noqa: PLC0415
+    from vpoc.data.own_output import note_own, require_replaceable  # noqa: PLC0415
     from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
 
     if changes is not None and output is None:
         raise UserError("--changes: there are no changes without --fix OUTPUT; give both or neither")
     if merged and not has_vix_column(file):
         require_merged(file)
+    if output is not None:
+        require_replaceable(output, force=False, give="another OUTPUT to --fix")
     reading = _reading(**how)
     quality = inspect(file, lookback, rows, accepted, **reading)
     document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
@@ -184,6 +187,7 @@ def check_command(
     if output is not None:
         listed = changes or output.with_name(f"{output.stem}.changes.csv")
         fixed = fix(file, quality, output, listed, **reading)
+        note_own(output)
         errors = inspect(output, lookback, rows, accepted, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done

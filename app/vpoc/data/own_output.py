@@ -12,7 +12,7 @@ def note_of(output: Path) -> Path:
     return output.with_name(f".{output.name}.vpoc.json")
 
 
-def require_replaceable(output: Path, *, force: bool) -> None:
+def require_replaceable(output: Path, *, force: bool, give: str = "another --output, or --force to replace it") -> None:
     """Raise UserError when `output` exists with other content than was last written, unless `force`."""
     if force or not output.is_file():
         return
@@ -21,14 +21,21 @@ def require_replaceable(output: Path, *, force: bool) -> None:
     except (UserError, ValueError, KeyError, TypeError):
         noted = None
     if noted != sha256_file(output):
-        raise UserError(
-            f"{output}: is there, and is not what this command wrote; give another --output, or --force to replace it"
-        )
+        raise UserError(f"{output}: is there, and is not what this command wrote; give {give}")
 
 
 def write_own(output: Path, content: bytes) -> None:
     """Write `content` atomically, and store its hash for `require_replaceable`."""
     # Write the hash first: until the content is there, the hash only forbids replacing the present file, so nothing is
     # lost.
-    write_json(note_of(output), {"schema": 2, "sha256": sha256(content)})
+    _note(output, sha256(content))
     write_atomic(output, content)
+
+
+def note_own(output: Path) -> None:
+    """Store the hash of a file that was just written, for `require_replaceable`."""
+    _note(output, sha256_file(output))
+
+
+def _note(output: Path, digest: str) -> None:
+    write_json(note_of(output), {"schema": 2, "sha256": digest})

@@ -283,6 +283,10 @@ def test_the_command(merged, tmp_path, capsys):
     assert (tmp_path / "copy.changes.csv").read_text().startswith("line,action,reason,was,now\n501,dropped,")
     assert copy.read_text() == "".join(lines[:500] + lines[501:])
     assert run(["check", str(path), "--changes", str(copy)]) == 2
+    other = copy.with_name("other.csv")
+    other.write_text("mine")
+    assert run(["check", str(path), "--fix", str(other)]) == 2
+    assert (other.read_text(), "give another OUTPUT to --fix" in capsys.readouterr().err) == ("mine", True)
     # The exit status says whether problems are left that --fix cannot fix.
     path.write_text("".join(lines[:600]))
     assert (
