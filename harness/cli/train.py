@@ -196,7 +196,7 @@ def _print_beginning(prepared: PreparedTraining, request: TrainingRequest, expec
     program, there = request.workload.program, request.output / f"{request.name}.pt"
     if there.is_file() and not (program or request.resume or prepared.state.begins):
         kept = f"kept as {place_to_keep(there).name} once another model replaces it"
-        more = "only the latest checkpoints are kept; --resume with more --epochs continues it instead"
+        more = "only the latest checkpoints are kept; on the same bars, --resume with more --epochs continues it"
         print_folded(err, with_make(f"{there} exists: it is trained again, and {kept}; {more}"))
     if program:
         then = RESUMES if program.resumes else STARTS_OVER

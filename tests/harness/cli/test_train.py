@@ -109,6 +109,7 @@ def test_where_a_model_that_is_replaced_is_kept_is_said_before(tmp_path: Path, m
     assert "no cell is shown to train here yet, and `.venv/bin/matrix" in printed
     assert "Length: 3 epochs at most; how long one takes is not known yet: the first one shows it" in printed
     assert "merged.pt exists: it is trained again, and kept as merged.previous-2.pt once another model" in printed
+    assert "on the same bars, --resume with more --epochs continues it" in printed
     assert printed.count("--resume goes into ARGS=") == 1
     page = tmp_path / "results" / "report.html"
     assert page.is_file()
