@@ -37,8 +37,10 @@ _SAID = (
     r"|(?P<said>(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
     r"(?!<secret>)[^\s\"',;<>]{6,}"
 )
+# Without its first condition, each of a hundred thousand letters would be tried as the first one.
+_MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _OTHERS = re.compile(
-    rf"(?P<secret>{_KEY}|{_SAID})|(?P<ipv4>{_IPV4})|(?P<address>{_IPV6}|{_MAC})|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)|(?P<serial>GPU-[0-9a-f]{{12,}})",
+    rf"(?P<secret>{_KEY}|{_SAID})|(?P<ipv4>{_IPV4})|(?P<address>{_IPV6}|{_MAC})|(?P<mail>{_MAIL})|(?P<serial>GPU-[0-9a-f]{{12,}})",
     re.IGNORECASE,
 )
 
