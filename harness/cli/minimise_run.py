@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
-from harness.campaign.controls.shrink import Over, failed_run, require_failed
+from harness.campaign.controls.shrink import Over, failed_run, require_failed, require_shrinkable
 from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs
 from harness.campaign.run_one import open_bench_for
 from harness.cli.explain import read_record, run_folder
@@ -27,7 +27,7 @@ def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
     For a run, the run's workload and data are stored in `options`, unless others were given.
 
     Raises:
-        UserError: when `what` names neither a cell nor a run.
+        UserError: when `what` names neither a cell nor a run that failed.
     """
     cells = settings.matrix.cells
     if what in cells:
@@ -36,6 +36,7 @@ def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
         record = read_record(run_folder(settings.results, what))
     except UserError:
         return known(what, cells, "cell")
+    require_failed(record)
     intent = record.intent
     workload = intent.workload if intent.workload in settings.matrix.workloads else None
     if intent.program and not (workload or options["workload"]):
@@ -56,7 +57,7 @@ def minimise_run(
     if run in settings.matrix.cells:
         raise UserError(f"{run} is a cell: --over {over} takes a run of it that failed; `matrix status {run}` has them")
     record = read_record(run_folder(settings.results, run))
-    require_failed(record)
+    require_shrinkable(record)
     for name in ("workload", "lookback"):
         if options[name] is not None:
             raise UserError(f"--{name}: a run is repeated with its own; leave it out")

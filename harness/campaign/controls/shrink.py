@@ -71,14 +71,24 @@ class EnoughSteps(KeyboardInterrupt):
 
 
 def require_failed(record: Record) -> None:
+    """Refuse a run that did not fail.
+
+    Raises:
+        UserError: saying so.
+    """
+    if record.outcome in ("completed", "interrupted"):
+        said = f"{record.intent.run_id}: {record.outcome}: there is no failure to look for"
+        raise UserError(f"{said}; `matrix status` lists the runs")
+
+
+def require_shrinkable(record: Record) -> None:
     """Refuse a run that cannot be made smaller.
 
     Raises:
         UserError: saying why.
     """
     run_id = record.intent.run_id
-    if record.outcome in ("completed", "interrupted"):
-        raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
+    require_failed(record)
     if record.intent.program:
         raise UserError(
             f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over "

@@ -67,12 +67,19 @@ def test_what_failed_otherwise_is_counted(crashed: Record) -> None:
     assert "2 of them failed in another way" in next(shrunk_lines(crashed, replace(FOUND, others=2)))
 
 
-def test_a_run_stands_for_its_cell(settings: Settings, crashed: Record) -> None:
+def test_a_failed_run_stands_for_its_cell(
+    settings: Settings, crashed: Record, make_record: Callable[..., Record]
+) -> None:
     options: dict[str, Any] = {"workload": None, "data": None}
     assert cell_meant(settings, crashed.intent.run_id, options) == "cpu-plain"
     assert options["workload"] == "quick"
     with pytest.raises(UserError, match="unknown cell"):
         cell_meant(settings, "cpu-plan", {})
+    stopped = make_record("stopped", "interrupted")
+    settings.results.begin(stopped.intent)
+    settings.results.finish(stopped)
+    with pytest.raises(UserError, match="interrupted: there is no failure to look for"):
+        cell_meant(settings, "stopped", options)
 
 
 def test_of_a_program_of_the_users_own_variables_alone_can_be_left_out(

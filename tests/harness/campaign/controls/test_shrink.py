@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import PlannedRun
-from harness.campaign.controls.shrink import EnoughSteps, FailedRun, Over, failed_run, require_failed, same_failure
+from harness.campaign.controls.shrink import EnoughSteps, FailedRun, Over, failed_run, require_shrinkable, same_failure
 from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs, smaller_models
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.run_files import Explanation, Record
@@ -168,11 +168,11 @@ def test_only_the_same_failure_counts(make_record: Callable[..., Record]) -> Non
 
 def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Record]) -> None:
     with pytest.raises(UserError, match="no failure to look for"):
-        require_failed(make_record("r", "completed"))
+        require_shrinkable(make_record("r", "completed"))
     with pytest.raises(UserError, match="program of your own"):
-        require_failed(make_record("r", "failed", program={"command": ("x",), "source": "/srv/code"}))
+        require_shrinkable(make_record("r", "failed", program={"command": ("x",), "source": "/srv/code"}))
     with pytest.raises(UserError, match="on purpose"):
-        require_failed(make_record("r", "failed", injected_fault="segv@3/0"))
+        require_shrinkable(make_record("r", "failed", injected_fault="segv@3/0"))
 
 
 def test_other_data_is_refused(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -> None:
