@@ -40,7 +40,9 @@ def _whatever_the_device(cell: Cell, workload: Workload) -> Iterator[str]:
     if workload.as_of == "open" and workload.rows != "session":
         yield "as_of open is for rows: session"
     if workload.target and workload.target not in TARGETS[workload.rows]:
-        yield f"target {workload.target} is not for rows: {workload.rows}; choose {' or '.join(TARGETS[workload.rows])}"
+        its = next(rows for rows, targets in TARGETS.items() if workload.target in targets)
+        choose = " or ".join(TARGETS[workload.rows])
+        yield f"target {workload.target} is for rows: {its}; for rows: {workload.rows} choose {choose}"
     if (
         workload.chunk_rows
         and workload.rows == "bar"
