@@ -47,6 +47,7 @@ from harness.cli.shared import (
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.fingerprint import machine_of
+from harness.matrix.lint import mistakes
 from harness.report.sections.of_program import answer_of_program
 from harness.screen import tables
 from harness.screen.answer import print_answer, print_next
@@ -285,12 +286,13 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
             *([f"  next: {following}"] if prepared.plan.host_excludes_cells else []),
         ]
     data = prepared.bench.data
+    mistaken = tables.mistake_lines(mistakes(planned.cell for planned in prepared.plan.runs))
     if prepared.stages:
-        return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else [])]
+        return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else []), *mistaken]
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     used = {gpu for planned in prepared.plan.runs for gpu in planned.gpus}
-    others += screen_lines(
+    others += mistaken + screen_lines(
         {gpu.index: gpu.displays for gpu in prepared.bench.host.gpus if gpu.index in used and gpu.displays}
     )
     return [first, *([f"  goal: {reach}"] if reach else []), tables.data_line(prepared.plan.workload, data), *others]

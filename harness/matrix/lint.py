@@ -219,6 +219,16 @@ def lint_cell(cell: Cell, strategy: Strategy = "single") -> list[LintFinding]:
     return [*found, *_moved(cell)]
 
 
+def mistakes(cells: Iterable[Cell]) -> list[LintFinding]:
+    """Return the names and values in presets of cells that nothing is known to understand, each once.
+
+    Presets of the notes are left out: they are tried as they are.
+    """
+    own = {cell.id: cell for cell in cells if not _is_of_notes(cell.preset)}
+    found = (replace(finding, stacks=()) for cell in own.values() for finding in lint_cell(cell))
+    return list(dict.fromkeys(finding for finding in found if finding.kind in ("unknown", "invalid")))
+
+
 def _is_known(cell: Cell) -> bool:
     return cell.excluded is None and cell.stack.framework == "torch" and cell.stack.accelerator != "any"
 

@@ -110,6 +110,11 @@ def finding_details(findings: "Iterable[LintFinding]") -> list[str]:
     return lines
 
 
+def mistake_lines(found: "Iterable[LintFinding]") -> list[str]:
+    """Return a line of a plan for each variable that is probably a mistake."""
+    return [f"  preset {one.preset}: {one.variable}: {one.text} (`matrix lint {one.preset}`)" for one in found]
+
+
 def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     """Return the plan of a campaign as a few lines; `wide`: with the cells of every stack."""
     cells = {planned.cell.id: planned.cell for planned in plan.runs}

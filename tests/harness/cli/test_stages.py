@@ -42,16 +42,38 @@ def plan(root: Path, *words: str) -> Result:
     return typed(root, "plan", *words)
 
 
-def typed(root: Path, name: str, *words: str) -> Result:
+def typed(root: Path, name: str, *words: str, matrix: Path = CHECKOUT / "matrix.yaml") -> Result:
     options = (
         "--matrix",
-        str(CHECKOUT / "matrix.yaml"),
+        str(matrix),
         "--results",
         str(root.parent / "results"),
         "--root",
         str(root),
     )
     return CliRunner().invoke(cli, [*options, name, "--executor", "process", *words])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [(), ("rocm6.3-torch2.9.1-mine", "rocm6.4-torch2.9.1-mine", "rocm6.3-torch2.9.1-notes-dockerfile")],
+    ids=["in stages", "cells"],
+)
+def test_a_plan_names_what_is_probably_a_mistake_in_a_preset_but_not_in_one_of_the_notes(
+    cells: tuple[str, ...], root: Path, tmp_path: Path
+) -> None:
+    own = '  mine: {description: mine, variables: {HSA_ENABLE_SMDA: "0", GPU_MAX_HW_QUEUES: one}}'
+    text = (CHECKOUT / "matrix.yaml").read_text(encoding="utf-8").replace("\npresets:\n", f"\npresets:\n{own}\n", 1)
+    head, _, selections = text.partition("\nselections:\n")
+    selections = selections.replace("    presets: [", "    presets: [mine, notes-dockerfile, ", 1)
+    (tmp_path / "my.yaml").write_text(f"{head}\nselections:\n{selections}", encoding="utf-8")
+    shown = typed(root, "plan", *cells, matrix=tmp_path / "my.yaml")
+    assert ("stack by stack" in shown.stdout) == (not cells)
+    named = [line for line in shown.stdout.splitlines() if line.startswith("  preset ")]
+    assert [re.sub(r" \(`.*", "", line) for line in named] == [
+        "  preset mine: HSA_ENABLE_SMDA: not in the catalogue of variables; did you mean HSA_ENABLE_SDMA?",
+        "  preset mine: GPU_MAX_HW_QUEUES: 'one' is not a value that its reader (HIP runtime) understands",
+    ]
 
 
 def typed_status(root: Path) -> str:
