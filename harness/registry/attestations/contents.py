@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.parser import BytesHeaderParser
 from typing import IO, Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -53,8 +52,8 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
             if len(python) > MOST_PACKAGES:
                 raise UserError(f"{image.id}: has more than {MOST_PACKAGES:,} packages of Python; do not trust it")
             if stream and SITE.fullmatch(name):
-                told = BytesHeaderParser().parsebytes(_read(stream, name, image))
-                python[canonicalize_name(str(told["Name"]))] = str(told["Version"])
+                told = _read(stream, name, image)
+                python[canonicalize_name(_field("Name", told))] = _field("Version", told)
             elif stream and name == PACKAGES:
                 debian = dict(_installed(_read(stream, name, image).decode("utf-8", "replace")))
     return Contents(python, debian)
@@ -106,6 +105,15 @@ def _read(stream: IO[bytes], name: str, image: Image) -> bytes:
     if len(content) > LARGEST_READ:
         raise UserError(f"{image.id}: /{safe_text(name)} has more than {LARGEST_READ} bytes; do not trust it")
     return content
+
+
+def _field(name: str, metadata: bytes) -> str:
+    """Return the value of a field of a Python package; "None" where there is none, or it is longer than any real one.
+
+    The metadata is not parsed: of eight megabytes of other fields, a parser would make a gigabyte of objects.
+    """
+    found = re.search(rb"^%s:[ \t]*([!-~]{1,200})[ \t\r]*$" % name.encode(), metadata, re.IGNORECASE | re.MULTILINE)
+    return found[1].decode() if found else "None"
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Tests that a bill of materials lists what is installed, is the same each time, and is compared with the lock."""
 
 import tarfile
+import tracemalloc
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,17 @@ def test_a_list_of_packages_that_is_too_large_is_refused(name: str, monkeypatch:
     read((name, STATUS.encode()))
     with pytest.raises(UserError, match=f"/{name} has more than {len(STATUS)} bytes"):
         read((name, STATUS.encode() + b" "))
+
+
+def test_metadata_of_millions_of_fields_takes_no_memory() -> None:
+    fields = b"a:\n" * 400_000
+    tracemalloc.start()
+    try:
+        found = read((TORCH, fields + b"name:\tTorch \r\nVersion: 2\r\nName: other\n" + fields))
+        assert found.python == {"torch": "2"}
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_image_of_too_many_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
