@@ -18,6 +18,8 @@ SIGNER = "vpoc.matrix.signer"
 KEPT = CACHE / "attestations"
 # Beside the statements lies the manifest that they are about, which identifies the image whatever an engine calls it.
 MANIFEST = "manifest"
+# Most bytes of all statements about one image, which are read and kept together: a real one has some 100 kB.
+MOST_STATEMENT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,20 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
     """Return the validly signed statements about an image that are beside it in a registry, and keep copies of them.
 
     Raises:
-        UserError: when the registry fails.
+        UserError: when the registry fails, or the statements are larger than any real ones.
     """
     found = []
+    size = 0
     subject: Manifest | None = None
     for artifact in repository.referrers(digest, BUNDLE):
         line = object_in(artifact.parsed, "annotations").get(SIGNER)
         bundle = repository.content(artifact)
+        size += len(bundle)
+        if size > MOST_STATEMENT_BYTES:
+            raise UserError(
+                f"{repository.name}@{digest}: the statements beside it have more than {MOST_STATEMENT_BYTES} bytes; "
+                "do not trust this registry"
+            )
         if signed := opened_bundle(bundle, digest, line, known):
             found.append(signed)
             subject = subject or repository.manifest(digest)

@@ -10,9 +10,9 @@ from harness.environments.docker.own_images import current_image
 from harness.host.engine import Engine, Notify, engine_errors
 from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest
-from harness.registry.attestations.attached import SIGNER, Signed, keep_signed, opened_bundle
+from harness.registry.attestations.attached import MOST_STATEMENT_BYTES, SIGNER, Signed, keep_signed, opened_bundle
 from harness.registry.attestations.keys import known_keys
-from harness.registry.oci import Manifest, blobs_of, digest_of, object_in
+from harness.registry.oci import MOST_REFERRERS, Manifest, blobs_of, digest_of, object_in
 from harness.registry.saved.engine_archive import archive_of, give_to_engine
 from harness.registry.saved.layout import SAVE_AGAIN, ImageFolder, manifest_of
 from harness.registry.saved.saved_image import SavedImage
@@ -42,6 +42,7 @@ def load_cells(engine: Engine, folder: Path, names: Sequence[str], matrix: Matri
     chosen = _chosen(place, names)
     for image in chosen:
         _check_name(folder, image)
+        _check_statements(folder, image)
     here = {image.name: found for image in chosen if (found := _here(engine, image))}
     missing = [image for image in chosen if image.name not in here]
     manifests = [image.manifest for image in missing] + [one for image in chosen for one in image.artifacts]
@@ -94,6 +95,16 @@ def _check_name(folder: Path, image: SavedImage) -> None:
         raise UserError(f"{folder}: has an image named {image.name}, as only `matrix promote` names one; {SAVE_AGAIN}")
     if image.name != image.own_name:
         raise UserError(f"{folder}: the image named {image.name} is of {image.own_name or 'no cell'}; {SAVE_AGAIN}")
+
+
+def _check_statements(folder: Path, image: SavedImage) -> None:
+    """Refuse more or larger statements about an image than anybody makes; many may name the same file."""
+    size = sum(blob["size"] for artifact in image.artifacts for blob in blobs_of(artifact))
+    if len(image.artifacts) > MOST_REFERRERS or size > MOST_STATEMENT_BYTES:
+        raise UserError(
+            f"{folder}: has {len(image.artifacts)} statements of {size} bytes about the image {image.name}, more than "
+            f"{MOST_REFERRERS} or {MOST_STATEMENT_BYTES}; do not trust it"
+        )
 
 
 def _here(engine: Engine, image: SavedImage) -> Image | None:
