@@ -25,8 +25,6 @@ RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug
 FindingKind = RuleKind | Literal["moved", "duplicate", "misplaced"]
 PresetPhase = Literal["features", "train"]
 
-# How alike two names are if one may be meant by the other, of 1.
-NEAR = 0.8
 # A comma inside brackets belongs to the value of one key: roundup_power2_divisions:[256:1,512:2].
 _BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
 
@@ -100,11 +98,6 @@ class Catalogue(_Strict):
                 if missing:
                     raise ValueError(f"{name}: `with` names variables that are not listed: {', '.join(missing)}")
         return self
-
-    @property
-    def read(self) -> list[str]:
-        """The variables that something reads."""
-        return [name for name, about in self.variables.items() if about.reader != "nobody"]
 
 
 @dataclass(frozen=True)
@@ -191,14 +184,6 @@ def _with_workloads(cell: Cell, strategies: Mapping[Strategy, tuple[str, ...]]) 
         yield finding if len(those) == len(strategies) else replace(finding, workloads=tuple(names))
 
 
-def misspelt(preset: Preset) -> dict[str, str]:
-    """Return the unknown variables of a preset whose names are nearly those of known ones, with these."""
-    catalogue = load_catalogue()
-    unknown = {name for phase in preset.phases for name in preset.variables_of(phase)} - catalogue.variables.keys()
-    near = {name: get_close_matches(name, catalogue.read, n=1, cutoff=NEAR) for name in sorted(unknown)}
-    return {name: found[0] for name, found in near.items() if found}
-
-
 def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFinding]:
     """Return the findings about more than a CPU build of torch, where every ROCm variable does nothing."""
     cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
@@ -243,7 +228,8 @@ def _process(cell: Cell, phase: PresetPhase, strategy: Strategy) -> Iterator[Lin
     for name, value in variables.items():
         variable = catalogue.variables.get(name)
         if variable is None:
-            yield finding(name, None, "unknown", _not_listed(name, catalogue.read), CATALOGUE.name)
+            known = [other for other, about in catalogue.variables.items() if about.reader != "nobody"]
+            yield finding(name, None, "unknown", _not_listed(name, known), CATALOGUE.name)
             continue
         rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables, strategy)]
         for rule in rules:
@@ -275,7 +261,7 @@ def _not_understood(value: str, reader: str) -> str:
 
 
 def _not_listed(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1, cutoff=NEAR)
+    near = get_close_matches(word, known, n=1, cutoff=0.8)
     return "not in the catalogue of variables" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -128,7 +128,6 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
     lines = [
         f"Plan: {many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
         *_cells(cells.values(), wide=wide),
-        *_misspelt(cells.values()),
         f"  disk: {disk_in_words(plan)}",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
@@ -174,18 +173,6 @@ def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
     if wide:
         return ["  cells:", *(f"    {stack}: {', '.join(names)}" for stack, names in presets.items())]
     return [f"  cells: {len(cells)} of {many(len(presets), 'stack')} (`matrix plan --wide` lists them)"]
-
-
-def _misspelt(cells: Collection[Cell]) -> list[str]:
-    # Imported here because few commands need it.
-    from harness.matrix.lint import misspelt  # noqa: PLC0415
-
-    presets = {cell.preset.name: cell.preset for cell in cells}
-    return [
-        f"  preset {name}: variable {variable} is not known; did you mean {near}?"
-        for name, preset in presets.items()
-        for variable, near in misspelt(preset).items()
-    ]
 
 
 def _limits(plan: "Plan") -> str:

@@ -50,15 +50,6 @@ def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix:
     assert len(named.runs) == 1
 
 
-def test_a_plan_names_a_variable_that_may_be_misspelt(matrix: Matrix) -> None:
-    """Hours of runs would otherwise show nothing of what the preset is meant to do."""
-    cell = matrix.cells["cpu-no-sdma"]
-    preset = cell.preset.model_copy(update={"train": {"HSA_ENABLE_SMDA": "0", "MY_OWN": "1"}})
-    plan = make_plan([replace(cell, preset=preset)], matrix.workloads["quick"], 1, NO_GPU, {})
-    told = "  preset no-sdma: variable HSA_ENABLE_SMDA is not known; did you mean HSA_ENABLE_SDMA?"
-    assert [line for line in plan_lines(plan) if "preset" in line] == [told]
-
-
 def test_a_plan_names_the_mirror_without_its_password(matrix: Matrix) -> None:
     cell = matrix.cells["cpu-plain"]
     stack = cell.stack.model_copy(update={"mirror": "https://me:secret@mirror.example/{platform}"})
