@@ -55,7 +55,8 @@ def answer_of(
     if last.sentence:
         claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
     else:
-        claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
+        of = "so far" if best == most_useful(trained_in) else "of the last campaign"
+        claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus, of)
     if best is None and (others := best_by_scope(here)):
         claim = _of_those_that_name_none(others, last.sentence)
     return Answer(
@@ -82,7 +83,7 @@ def _ran_as(best: Verdict, tags: Tags, matrix: Matrix) -> str:
     return f"It ran in image `{tag or cell_tag(matrix.cells[best.cell])}`"
 
 
-def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:
+def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int, of: str) -> str:
     if best is None:
         stale = sum(one.runs for one in here if one.stale)
         are = f"; {many(stale, 'run')} {'is' if stale == 1 else 'are'} stale"
@@ -90,13 +91,13 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         hours = sum(one.totals.hours for one in here if not one.runs)
         alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
         return f"No run on this kind of host counts yet{alone}{since}."
-    clauses = [_claim(best, here, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
+    clauses = [_claim(best, here, tags, of), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("it says nothing about GPUs")
     return f"{'; '.join(clause for clause in clauses if clause)}."
 
 
-def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
+def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags, of: str) -> str:
     place, cell = parts_of(best.scope).in_words, f"`{best.cell}`"
     tag = tags.get((best.cell, best.environment_hash, best.scope))
     named = f"{cell} (image `{tag}`)" if tag else cell
@@ -107,7 +108,7 @@ def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags) -> str:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"
     if best.tier == "seen":
         few = f"Too few runs yet to name a cell that trains to the end on {place}"
-        return f"{few}: the most promising so far is {named}, {shown}"
+        return f"{few}: the most promising {of} is {named}, {shown}"
     return f"Use {named} on {place}, which is {best.tier}: {shown}"
 
 

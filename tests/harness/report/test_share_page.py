@@ -122,7 +122,7 @@ def test_the_page_is_about_the_cell_that_the_last_campaign_named(
     assert f"the most promising so far is {named.cell}" not in page.read_text(encoding="utf-8")
     remember_answer(results, shared_host.machine, LastAnswer(named))
     command("--share")
-    assert f"the most promising so far is {named.cell}" in page.read_text(encoding="utf-8")
+    assert f"the most promising of the last campaign is {named.cell}" in page.read_text(encoding="utf-8")
 
 
 def test_the_page_among_the_results_is_rewritten_each_time(command: Command) -> None:

@@ -388,6 +388,15 @@ class TestOfTheNamedCell:
         # Runs of this project's app do not tell what a program of the user's can expect.
         assert sentence(of_program=True) == self.SENTENCE
 
+    def test_one_that_runs_since_surpass_is_not_called_the_most_promising_so_far(
+        self, matrix: Matrix, make_rows: MakeRows
+    ) -> None:
+        here = judge(make_rows("cpu-plain", 1) + make_rows("cpu-no-sdma", 2), {}, matrix.verdicts)
+        for cell, of in (("cpu-plain", "of the last campaign"), ("cpu-no-sdma", "so far")):
+            last = LastAnswer(NamedCell(cell, "single"))
+            text = answer_of(known_of(matrix, here), matrix, 0, last).sentence
+            assert f"the most promising {of} is `{cell}`" in text
+
     def test_the_page_for_users_shows_it_so(
         self, sentence: Callable[..., str], matrix: Matrix, on_gpus: MakeRows
     ) -> None:
