@@ -144,8 +144,9 @@ def test_a_damaged_record_is_named(tmp_path: Path, make_record: MakeRecord) -> N
         list(results.records())
 
 
+@pytest.mark.parametrize(("name", "number"), [("seconds", "9" * 400), ("exposure_seconds", "-3.6e18")])
 def test_a_record_with_a_number_that_nothing_can_compute_with_is_damaged(
-    tmp_path: Path, make_record: MakeRecord
+    name: str, number: str, tmp_path: Path, make_record: MakeRecord
 ) -> None:
     results = Results(tmp_path)
     keep(results, make_record("r0"))
@@ -153,8 +154,8 @@ def test_a_record_with_a_number_that_nothing_can_compute_with_is_damaged(
     file = results.run_folder("r1") / RunFolder.RECORD
     values = json.loads(file.read_bytes())
     values["result"] = None
-    values["seconds"] = "HUGE"
-    file.write_text(json.dumps(values).replace('"HUGE"', "9" * 400))
+    values[name] = "NUMBER"
+    file.write_text(json.dumps(values).replace('"NUMBER"', number))
     damaged: list[str] = []
     assert [record.intent.run_id for record in results.records(damaged)] == ["r0"]
     assert len(damaged) == 1
