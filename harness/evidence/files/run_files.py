@@ -158,8 +158,8 @@ class Record(Versioned):
     )
     longest_stall: dict[Wait, float] = Field({}, description="longest time without an advance, seconds, by phase")
     first_step: bool | None = Field(None, description="whether its first training step ended; null where unknown")
-    exposure_seconds: Moment | None = Field(
-        None, description="from the end of the first step to the last advance, by the harness's clock"
+    exposure_seconds: float | None = Field(
+        None, ge=0, lt=1e11, description="from the end of the first step to the last advance, by the harness's clock"
     )
     interrupted_by: Interruption | None = Field(None, description="what ended a run that is `interrupted`")
     idle_seconds: float | None = Field(None, description="since when no rank had advanced when it was interrupted")
