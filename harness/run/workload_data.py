@@ -31,8 +31,8 @@ from harness.run.watch.watch import Watch
 LIMIT_SECONDS = 1800
 WORK = "work"
 LARGEST_DATA = 4 << 30
-# Most bytes of the user's data: fifteen years of bars of a second have half of that, and hashing takes time.
-LARGEST_OWN_DATA = 16 << 30
+# Most bytes of the user's data: fifteen years with a bar in every second have about 20 GB, and hashing takes time.
+LARGEST_OWN_DATA = 32 << 30
 # Time stamp, four prices, volume and VIX.
 FEWEST_COLUMNS = 7
 DELIMITERS = (b",", b";", b"\t")
