@@ -181,8 +181,8 @@ class Repository:
             self.put_manifest(tag, Manifest(json.dumps(index).encode(), IMAGE_INDEX))
         raise UserError(f"{self.name}:{tag}: somebody else is writing it at the same time; run the command again")
 
-    def referrers(self, digest: str, kind: str) -> list[Manifest]:
-        """Return the artifacts of a kind that refer to an image, in the order of the registry."""
+    def referrers(self, digest: str, kind: str) -> Iterator[Manifest]:
+        """Return the artifacts of a kind that refer to an image, in the order of the registry, each when asked for."""
         accepted = {"Accept": IMAGE_INDEX}
         response = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
         known = response.status_code == OK and response.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
@@ -190,8 +190,7 @@ class Repository:
         listed = [str(e["digest"]) for e in self._listed(index) if e.get("artifactType") == kind]
         if len(listed) > MOST_REFERRERS:
             raise UserError(f"{self.name}@{digest}: {len(listed)} artifacts refer to it; do not trust this registry")
-        found = map(self.manifest, listed)
-        return [manifest for manifest in found if manifest]
+        return filter(None, map(self.manifest, listed))
 
     @staticmethod
     def _listed(index: Manifest | None) -> list[Descriptor]:

@@ -64,7 +64,7 @@ def signed_beside(repository: Repository, digest: str, known: Mapping[str, Publi
     for artifact in repository.referrers(digest, BUNDLE):
         line = object_in(artifact.parsed, "annotations").get(SIGNER)
         bundle = repository.content(artifact)
-        size += len(bundle)
+        size += len(artifact.content) + len(bundle)
         if size > MOST_STATEMENT_BYTES:
             raise UserError(
                 f"{repository.name}@{digest}: the statements beside it have more than {MOST_STATEMENT_BYTES} bytes; "

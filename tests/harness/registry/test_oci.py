@@ -44,14 +44,19 @@ def test_a_tag_can_be_moved(repository: Repository) -> None:
 
 def test_what_refers_to_an_image_is_found_by_its_digest(repository: Repository, registry: FakeRegistry) -> None:
     image, other = stored(repository, "one"), stored(repository, "two", b"two")
-    assert repository.referrers(image.digest, KIND) == []
+    assert list(repository.referrers(image.digest, KIND)) == []
     attached = [repository.artifact(KIND, content, {"n": "1"}, image) for content in (b"first", b"second")]
     foreign = repository.artifact("application/vnd.other", b"x", {}, image)
     for artifact in (*attached, foreign, attached[0]):
         repository.attach(artifact, image)
     found = repository.referrers(image.digest, KIND)
     assert [repository.content(artifact) for artifact in found] == [b"first", b"second"]
-    assert repository.referrers(other.digest, KIND) == []
+    assert list(repository.referrers(other.digest, KIND)) == []
+    # Each is fetched when it is needed, because all of them may have gigabytes.
+    listed = repository.referrers(image.digest, KIND)
+    assert next(listed) == attached[0]
+    del registry.manifests[attached[1].digest]
+    assert list(listed) == []
     # An index is only kept under a tag for registries that do not list referrers themselves.
     assert (image.digest.replace(":", "-") in registry.manifests) != registry.knows_referrers
 
@@ -96,7 +101,7 @@ def test_what_somebody_else_made_is_no_traceback(repository: Repository, registr
     image = stored(repository, "latest")
     registry.manifests[image.digest.replace(":", "-")] = (b'{"manifests": [1, {}]}', KIND)
     if not registry.knows_referrers:
-        assert repository.referrers(image.digest, KIND) == []
+        assert list(repository.referrers(image.digest, KIND)) == []
 
 
 def test_more_artifacts_than_anybody_makes_are_not_asked_for(
