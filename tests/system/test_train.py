@@ -214,7 +214,9 @@ def test_data_that_is_not_plausible_is_refused_before_a_run_and_trained_on_where
 
 def test_what_the_app_would_refuse_ends_it_before_anything_is_run(trainer: Trainer) -> None:
     said = trainer.run("--target", "next_up", status=2)
-    assert "target next_up is for rows: session; for rows: bar choose up_30 or " in said.splitlines()[-1]
+    assert (
+        "target next_up is for rows: session; for rows: bar choose up_30 or prior_vpoc_touched" in said.splitlines()[-1]
+    )
     assert not trainer.results.runs.exists()
 
 

@@ -270,7 +270,10 @@ def test_rows_are_sorted_and_duplicates_dropped(files):
     [
         (bars_csv("x"), "line 2: time is 'x', a form"),
         (bars_csv("01/03/2024 09:30:00 AM"), "line 2: '01/03/2024 09:30:00 AM' can be read as .* --dates month-first"),
-        (bars_csv("2024-01-03T15:00:00Z") + "2024-01-03T15:00:00Z,100,101,99,100.5,8\n", "--fix OUT.*=symbol"),
+        (
+            bars_csv("2024-01-03T15:00:00Z") + "2024-01-03T15:00:00Z,100,101,99,100.5,8\n",
+            "line 3: another row.*--fix OUT.*=symbol",
+        ),
         (
             "ts,open,high,low,close,volume,symbol\n"
             "2024-01-03T15:00:00Z,100,101,99,100,1,A\n2024-01-03T15:01:00Z,100,101,99,100,1,B\n",
