@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.base.files.failpoints import reached
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import held_locks, open_regular, write_json
+from harness.base.interrupts import shielded
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.host.processes.processes import ProcessId
@@ -16,7 +17,6 @@ from harness.host.processes.run_processes import (
     RUN_MARK,
     end_processes_of_run,
     may_be_run_process,
-    processes_of_run,
     run_mark,
 )
 from harness.host.processes.unmarked import reap_orphans, track, track_process
@@ -102,9 +102,10 @@ class ProcessExecutor:
         Raises:
             OSError: when the program cannot be started.
         """
-        process = None
+        handle = None
         try:
-            with open_regular(job.log, adding=True) as log:
+            # An interruption waits until the process is known.
+            with open_regular(job.log, adding=True) as log, shielded():
                 bounded = BoundedLog(job.log, log.tell())
                 track(run_mark(job.folder))
                 process = subprocess.Popen(
@@ -118,22 +119,20 @@ class ProcessExecutor:
                     # The process inherits the locks, so that the orphan of a dead harness keeps its GPUs locked.
                     pass_fds=held_locks(),
                 )
-            track_process(run_mark(job.folder), process.pid)
+                track_process(run_mark(job.folder), process.pid)
+                handle = ProcessHandle(process, job, bounded)
             reached("job-started")
             with contextlib.suppress(ProcessLookupError):
                 # A process that has already ended does not need to be found again.
                 if job.note:
                     write_json(job.note, asdict(ProcessId.of(process.pid)))
         except BaseException:
-            # End the job here, because nobody else knows of it. The interruption may come before `process` is set.
-            for left in processes_of_run(job.folder):
-                track_process(run_mark(job.folder), left.pid)
-            end_processes_of_run(job.folder, GRACE_SECONDS)
-            if process:
-                process.poll()
+            # End the job here, because nobody else knows of it.
+            if handle:
+                handle.stop(GRACE_SECONDS)
             raise
         reached("job-noted")
-        return ProcessHandle(process, job, bounded)
+        return handle
 
     def find(self, job: Job) -> Handle | None:
         """Return the process that works in the folder of a job if it still runs."""

@@ -15,6 +15,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.files.storage import write_json
+from harness.base.interrupts import interruptible
 from harness.base.time_limits import BackgroundCall
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
@@ -266,11 +267,13 @@ def test_a_process_is_ended_that_an_interruption_keeps_from_being_known(
 ) -> None:
     start, started = subprocess.Popen, []
 
-    def interrupted(*words: Any, **options: Any) -> None:
+    def interrupted(*words: Any, **options: Any) -> Any:
         started.append(start(*words, **options))
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interruptible(), pytest.raises(KeyboardInterrupt):
         executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
-    assert started[0].wait(10) == -signal.SIGTERM
+    # Its exit code is taken, too: otherwise it would stay in the process table.
+    assert started[0].returncode == -signal.SIGTERM
