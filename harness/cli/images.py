@@ -30,7 +30,7 @@ from harness.matrix.cells import Cell
 from harness.registry import image_commands
 from harness.registry.oci import DIGEST
 from harness.screen import tables
-from harness.screen.display import Steps
+from harness.screen.steps import Steps
 from harness.screen.terminal import echo
 
 required_registry = click.option(

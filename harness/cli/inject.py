@@ -30,8 +30,8 @@ from harness.faults.kinds import KINDS, FaultKind
 from harness.faults.table import injected_by, injection_line, injection_table, kinds_table, problem_lines
 from harness.faults.target import make_target
 from harness.matrix.stacks import ExecutorName
-from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
+from harness.screen.steps import Steps
 
 FAULTS_FOLDER = "faults"
 # Assumed time of a fault with its healthy run, in seconds: two short trainings; detecting a hang takes as long again.

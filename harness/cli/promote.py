@@ -25,8 +25,8 @@ from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.tag_commands import TagState
-from harness.screen.display import Steps
 from harness.screen.fitted import print_table, wide_option
+from harness.screen.steps import Steps
 from harness.training.expect import USUAL_HOURS, expect_of_tag
 
 SHORT = 19

@@ -83,7 +83,7 @@ def report_on(settings: Settings, answer: LastAnswer | None = None) -> "BuiltRep
     """Return the report, and warn of records that could not be read. `answer` is as in `built_report`."""
     # Imported here: statistics and charts take a second to import, which must not delay the start of a campaign.
     from harness.report.write import built_report  # noqa: PLC0415
-    from harness.screen.display import Steps  # noqa: PLC0415
+    from harness.screen.steps import Steps  # noqa: PLC0415
 
     # With thousands of records this takes a while, so show what is being done.
     with Steps(err) as steps:

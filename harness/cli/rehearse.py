@@ -26,7 +26,7 @@ from harness.matrix.stacks import ExecutorName, Stack
 from harness.rehearsal.real_host import first_shown
 from harness.rehearsal.rehearse import Rehearsing, can_be_rehearsed, one_of_each_source
 from harness.rehearsal.steps import Rehearsal, RehearsedStack, RehearsedStep
-from harness.screen.display import Steps
+from harness.screen.steps import Steps
 from harness.screen.terminal import echo
 
 REHEARSAL_FOLDER = "rehearsal"

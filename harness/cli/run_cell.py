@@ -17,8 +17,9 @@ from harness.cli.program_options import WithProgram, program_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.run.launch import NOT_CHECKED
-from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.display import CampaignDisplay
 from harness.screen.fitted import print_folded
+from harness.screen.steps import Steps
 from harness.screen.terminal import echo
 
 

@@ -12,7 +12,7 @@ from harness.cli.shared import Settings, as_json, err, pass_settings, print_json
 from harness.registry.image_commands import the_engine
 from harness.registry.saved.load import load_cells
 from harness.registry.saved.save import save_cells
-from harness.screen.display import Steps
+from harness.screen.steps import Steps
 
 
 @click.command()

@@ -13,7 +13,7 @@ from harness.environments.docker.verify_image import DIFFERENT, EQUAL, find_to_v
 from harness.host.engine import Engine
 from harness.registry.attestations.check import check_offline
 from harness.registry.image_commands import the_engine
-from harness.screen.display import Steps
+from harness.screen.steps import Steps
 
 SHOWN = 40
 

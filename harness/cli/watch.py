@@ -15,16 +15,11 @@ from harness.cli.in_background import last_output
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, out, pass_settings, print_json
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
-from harness.screen.display import (
-    STALL_SECONDS,
-    LiveScene,
-    StallLines,
-    advances_in_words,
-    finished_lines,
-    print_stamped,
-)
+from harness.screen.display import STALL_SECONDS, StallLines
 from harness.screen.fitted import print_folded
 from harness.screen.live import Scene
+from harness.screen.live_scene import LiveScene
+from harness.screen.log_lines import advances_in_words, finished_lines, print_stamped
 from harness.screen.watched import Snapshot, Watched, describe
 
 if TYPE_CHECKING:

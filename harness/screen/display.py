@@ -1,6 +1,5 @@
 """Shows a campaign: live on a terminal, in plain lines when piped."""
 
-import re
 import sys
 import threading
 import time
@@ -11,107 +10,26 @@ from typing import Any, Self
 
 import click
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.text import Text
 
 from harness.base.errors import UserError
-from harness.base.interrupts import say_in_view
-from harness.base.wording import many
 from harness.campaign.bench.display import Display, Elsewhere
 from harness.campaign.bench.plan import PlannedRun
-from harness.diagnosis.judge import OF_OUTCOMES
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
-from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 from harness.report.invocation import AS_MADE
 from harness.run.watch.watchdog import RankStall
-from harness.screen.colours import OUTCOME_COLOURS
-from harness.screen.fitted import as_question, print_folded
-from harness.screen.live import Current, LiveView, Scene, Stall, advance_in_words, expected_end, squares_of
+from harness.screen.fitted import as_question
+from harness.screen.live import Current, Scene, Stall, advance_in_words, expected_end, squares_of
+from harness.screen.live_scene import LiveScene
+from harness.screen.log_lines import advances_in_words, finished_lines, print_stamped
+from harness.screen.steps import without_megabytes
 
-MEGABYTES = re.compile(r": \d+( of \d+)? MB$")
-REFRESHES_PER_SECOND = 2
 STALL_SECONDS = 60.0
-
-
-class Steps:
-    """A context manager that shows the current step: a spinner on a terminal, otherwise a line for each new step.
-
-    A transfer is one step, however its number of megabytes changes.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status = console.status("")
-        self._last = ""
-
-    def __enter__(self) -> Self:
-        self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def step(self, text: str) -> None:
-        """Show a step that begins, or the same step with new numbers."""
-        name = MEGABYTES.sub("", text)
-        self._status.update(escape(text))
-        if name != self._last:
-            self._last = name
-            if not self._console.is_terminal:
-                self._console.print(escape(name), soft_wrap=True)
-
-
-class LiveScene:
-    """A context manager that keeps its scene visible on a terminal and shows nothing elsewhere.
-
-    Set `scene` to change it.
-    """
-
-    def __init__(self, console: Console, scene: Scene) -> None:
-        self.scene = scene
-        self._note = ""
-        self._console = console
-        self._live = Live(
-            get_renderable=lambda: LiveView(self.scene, time.time(), self._note),
-            console=console,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            transient=True,
-        )
-
-    @property
-    def shown(self) -> bool:
-        """Return whether the view is visible; the terminal may be closed while it is shown."""
-        return self._console.is_terminal and not self._console.is_dumb_terminal
-
-    def __enter__(self) -> Self:
-        if self.shown:
-            self._live.start()
-            say_in_view(self._shows)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        say_in_view()
-        self._live.stop()
-        # The note disappeared together with the view, but a question that follows may need it.
-        self.print_note()
-
-    def print_note(self) -> None:
-        """Print the answer to a signal, if the view shows one: what is printed later may be its result."""
-        if self._note:
-            note, self._note = self._note, ""
-            self._console.print(escape(note), soft_wrap=True)
-
-    def _shows(self, note: str) -> bool:
-        if self.shown:
-            self._note = note
-        return self.shown
 
 
 class StallLines:
@@ -149,8 +67,8 @@ class Lane(Display):
 
     def step(self, text: str) -> None:
         """Show a step that precedes a run; the log gets one line for a transfer, not one for each megabyte."""
-        name = MEGABYTES.sub("", text)
-        if self.current and MEGABYTES.sub("", self.current.label) == name:
+        name = without_megabytes(text)
+        if self.current and without_megabytes(self.current.label) == name:
             self._show(replace(self.current, label=text))
             return
         self._show(Current(text, time.time()))
@@ -321,7 +239,7 @@ class CampaignDisplay(Lane):
         """Show the current activity of each lane."""
         currents = tuple(lane.current for lane in self._lanes.values() if lane.current)
         self._change(currents=currents)
-        step = next((MEGABYTES.sub("", one.label) for one in currents if not one.cell), "")
+        step = next((without_megabytes(one.label) for one in currents if not one.cell), "")
         if step != self._noted:
             self._noted = step
             self._doing(step)
@@ -338,37 +256,3 @@ class CampaignDisplay(Lane):
 
     def _change(self, **changes: Any) -> None:
         self._view.scene = replace(self._view.scene, **changes)
-
-
-def print_stamped(console: Console, markup: str) -> None:
-    """Print a log line with the UTC time in front."""
-    print_folded(console, Text.from_markup(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"))
-
-
-def advances_in_words(runs: Sequence[Current], now: float) -> str:
-    """Return how far the first of the current runs is; the others, of which a cluster has many, are only counted."""
-    others = f"; {many(len(runs) - 1, 'more run')} beside it" if len(runs) > 1 else ""
-    return f"{runs[0].label}: {advance_in_words(runs[0], now)}{others}"
-
-
-def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_MADE.command) -> list[str]:
-    """Return the outcome of a run as lines of rich markup, with further lines for an explanation or how it counts.
-
-    `command`: returns a `matrix` command for the given words, with the global options that the user typed.
-    """
-    run_id = record.intent.run_id
-    diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
-    colour = OUTCOME_COLOURS[record.outcome]
-    on = "" if record.ran_on == "unknown" else f", {escape(record.ran_on)}"
-    lines = [
-        f"{escape(label)}: [{colour}]{record.outcome}[/{colour}]{diagnosis} in {record.seconds:.1f} s"
-        f"{on}: {escape(record.detail)}"
-    ]
-    if record.explanation and record.outcome not in ("completed", "interrupted"):
-        more = f"{record.explanation.class_}; `{command('explain', run_id)}` says more"
-        lines.append(escape(f"  {OF_OUTCOMES if record.explanation.remedy == OF_OUTCOMES else more}"))
-    count = count_runs([Row.of(record)])[run_id]
-    if record.outcome == "interrupted" and count.counts_as == "failed":
-        taken_out = f"`{command('strike', run_id, '--reason', 'TEXT')}` takes it out"
-        lines.append(escape(f"  it counts as failed: {count.why}; {taken_out}"))
-    return lines

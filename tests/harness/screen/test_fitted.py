@@ -7,8 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from harness.screen.display import print_stamped
 from harness.screen.fitted import as_question, print_folded, print_table
+from harness.screen.log_lines import print_stamped
 
 LONG = "rocm6.2.4-torch2.6.0-experimental-attention"
 TEXT = "one word after the other until no line of eighty can hold them all, and then some more"

@@ -32,7 +32,7 @@ from harness.screen import watched
 from harness.screen.live import Current, Scene
 from harness.screen.watched import Snapshot, Watched, describe, held_campaigns, locked_inodes
 from harness.training.state import open_state_file
-from tests.harness.screen.test_live import a_line
+from tests.harness.screen.recorded import a_line
 
 MakeIntent = Callable[..., Intent]
 MakeRecord = Callable[..., Record]

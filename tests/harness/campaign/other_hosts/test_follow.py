@@ -19,7 +19,7 @@ from harness.evidence.files.run_files import Intent, Record, Scheduled
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from tests.harness.screen.test_live import a_line
+from tests.harness.screen.recorded import a_line
 
 MakeRecord = Callable[..., Record]
 ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")
