@@ -3,8 +3,6 @@
 import fcntl
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,12 +14,8 @@ from harness.campaign.detach import Detached
 from harness.cli import in_background
 from harness.cli.by_make import BY_MAKE
 from harness.cli.main import cli
-from harness.cli.shared import INTERRUPTED, Settings
-from harness.cli.train import _print_following, cell_to_predict_in, words_to_predict
+from harness.cli.shared import INTERRUPTED
 from harness.host.simulated import dual_7900xt
-from harness.matrix.cells import Cell, Matrix
-from harness.training.losses import LOWER, WORSE
-from harness.training.options import own_workload
 from harness.training.prepare import PreparedTraining
 from harness.training.train import TrainingResult
 
@@ -156,36 +150,3 @@ def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
     (command,) = started
     assert "--detach" not in command
     assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")
-
-
-@pytest.mark.parametrize(("losses", "does"), [(f"mlp: 0.69: {LOWER}", "predict"), (f"mlp: 0.71: {WORSE}", "evaluate")])
-def test_a_model_that_is_worse_than_none_is_not_to_be_applied_next(
-    matrix: Matrix, losses: str, does: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = Settings(CHECKOUT / "matrix.yaml", tmp_path, None)
-    ended = TrainingResult([], tmp_path / "a.pt", losses=(losses,))
-    _print_following(settings, matrix.cells["cpu-plain"], own_workload({}), ended, Path("a.csv"), Path("out"))
-    printed = capsys.readouterr().err
-    assert f"exec cpu-plain vpoc {does} " in printed.splitlines()[0]
-    # A lower loss is no evidence of skill, so `vpoc evaluate`, which tests for skill, is always named, but only once.
-    assert printed.count("vpoc evaluate") == 1
-
-
-def test_a_model_is_applied_in_the_cell_of_a_cpu_that_it_was_trained_in(matrix: Matrix) -> None:
-    def cell_of(trained_in: str) -> Cell | None:
-        job = SimpleNamespace(cell=matrix.cells[trained_in], cpu_cell=matrix.cells["cpu-plain"])
-        return cell_to_predict_in(cast("PreparedTraining", SimpleNamespace(job=job)))
-
-    assert cell_of("cpu-no-sdma") == matrix.cells["cpu-no-sdma"]
-    assert cell_of("rocm6.3-torch2.9.1-plain") == matrix.cells["cpu-plain"]
-
-
-@pytest.mark.parametrize("accepted", [(), ("volume-scale", "price-grid")])
-def test_data_that_were_accepted_are_accepted_where_the_model_is_applied(accepted: tuple[str, ...]) -> None:
-    workload = own_workload({"accepted": accepted})
-    words = words_to_predict(workload, Path("out/a.pt"), Path("a.csv"), Path("out"))
-    # Trainings on several files of bars may share a folder, so the predictions have the name of the model.
-    assert words[:8:7] == ("vpoc", "out/a_predictions.csv")
-    assert words[1:4] == ("predict", "--model", "out/a.pt")
-    taken = [words[i + 1].replace("_", "-") for i, word in enumerate(words) if word == "--accept"]
-    assert taken == list(accepted)
