@@ -1,4 +1,4 @@
-"""`matrix train`: parses its options and prints; the training itself is in harness/training."""
+"""`matrix train`: parses its options; the training itself is in harness/training."""
 
 import re
 import sys

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,8 +12,10 @@ from harness.cli.training_output import cell_to_predict_in, print_following, wor
 from harness.matrix.cells import Cell, Matrix
 from harness.training.losses import LOWER, WORSE
 from harness.training.options import own_workload
-from harness.training.prepare import PreparedTraining
 from harness.training.train import TrainingResult
+
+if TYPE_CHECKING:
+    from harness.training.prepare import PreparedTraining
 
 
 @pytest.mark.parametrize(("losses", "does"), [(f"mlp: 0.69: {LOWER}", "predict"), (f"mlp: 0.71: {WORSE}", "evaluate")])
