@@ -21,7 +21,7 @@ import click
 
 from benchmarks import pages
 from benchmarks.pages import hardware
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import CACHE, CHECKOUT, ENVIRONMENTS
 from harness.environments.python.uv_process import uv
 

@@ -23,7 +23,8 @@ from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.images import find
 from harness.environments.docker.verify_image import compare_with_rebuilt
 from harness.evidence.records import Results
-from harness.host.engine import Engine, Notify, find_engine
+from harness.host.engine import Engine, find_engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack

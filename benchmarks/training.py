@@ -25,7 +25,7 @@ from benchmarks.features import APP_PYTHON, BENCH, KEEPING_BYTECODE, Row, comman
 from benchmarks.pages import hardware
 from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
 from benchmarks.training_worker import PREDICTED
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import CHECKOUT
 from harness.environments.python.pins import lock_file, try_sources
 from harness.environments.python.uv_process import uv

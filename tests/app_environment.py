@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
 from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel

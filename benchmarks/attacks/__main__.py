@@ -26,7 +26,7 @@ from benchmarks.attacks.page import merged, read_rows, write_page
 from benchmarks.attacks.places import HONEST_CELL, MATRIX, Place, make_canary, remove_tree
 from benchmarks.attacks.run import Row, run_attack
 from benchmarks.kill_tester import write_stand_in
-from harness.base.files.storage import locked
+from harness.base.files.locks import locked
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.build import ensure_cell_image
 from harness.evidence.files.run_folder import RunFolder

@@ -17,7 +17,7 @@ from harness.campaign.bench.bench import Bench
 from harness.cli.main import main
 from harness.environments.environment import Environment
 from harness.environments.verifier import Verifier
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell
 from harness.run.watch import limits
 

@@ -21,7 +21,7 @@ from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_
 from harness.environments.python.pins import UnreachableError
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_folder import RunFolder
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host, training_gpus
 from harness.host.gpus.displays import headless_first

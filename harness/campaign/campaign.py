@@ -10,17 +10,10 @@ from pathlib import Path
 from secrets import randbelow
 
 from harness.base.files.failpoints import reached
+from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
 from harness.base.files.shared_locks import lock_at_once
-from harness.base.files.storage import (
-    LARGEST_READ,
-    SHORT_LOCK_SECONDS,
-    file_hash,
-    json_hash,
-    locked,
-    open_regular,
-    read_regular,
-    write_json,
-)
+from harness.base.files.storage import LARGEST_READ, open_regular, read_regular, write_json
 from harness.base.paths import LOCKS
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import PendingRun, Plan, PlannedRun

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from harness.base.command_words import with_yes
 from harness.base.errors import UserError
+from harness.base.files.hashes import json_hash
 from harness.base.files.json_bounds import load_json
-from harness.base.files.storage import json_hash, read_regular, write_durably, write_json
+from harness.base.files.storage import read_regular, write_durably, write_json
 from harness.campaign.user_units import ask_tool, lingers, passed_on
 from harness.evidence.gpus.health_log import FOLDER
 from harness.evidence.records import Results

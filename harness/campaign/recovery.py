@@ -9,7 +9,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.failpoints import reached
-from harness.base.files.storage import SHORT_LOCK_SECONDS, locked, remove_unfinished
+from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
+from harness.base.files.storage import remove_unfinished
 from harness.base.files.untrusted_tree import NotAFileError
 from harness.base.paths import APPS, DATA
 from harness.campaign.bench.bench import Bench

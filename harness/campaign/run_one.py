@@ -16,7 +16,7 @@ from harness.environments.docker.node_images import bring_image
 from harness.environments.verifier import Verifier
 from harness.evidence.files.run_files import Record, Scheduled
 from harness.evidence.records import check_run_id, new_run_id
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell
 from harness.matrix.workloads import Workload
 from harness.registry.saved.load import saved_archive

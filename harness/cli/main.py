@@ -196,7 +196,7 @@ def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
 def _fixable_by_user(error: Exception) -> str | None:
     """Return what the user can fix about an error of the engine or the system; None if the user can fix nothing."""
     # Imported here because a command that succeeds does not need it.
-    from harness.host.engine import ENGINE_ERRORS, explain  # noqa: PLC0415
+    from harness.host.engine_errors import ENGINE_ERRORS, explain  # noqa: PLC0415
 
     if isinstance(error, ENGINE_ERRORS):
         return f"the Docker engine: {explain(error)}"

@@ -20,7 +20,8 @@ from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.docker.images import base_reference, find
 from harness.environments.verifier import verifying_stack
-from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
+from harness.host.engine import Engine, reach_engine
+from harness.host.engine_errors import ENGINE_ERRORS, explain
 from harness.host.slurm import hooks_of_nodes
 from harness.host.slurm import is_installed as slurm_is_installed
 from harness.matrix.cells import Cell, Matrix

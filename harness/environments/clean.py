@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from harness.base.files.storage import json_hash, locked
+from harness.base.files.hashes import json_hash
+from harness.base.files.locks import locked
 from harness.base.files.tree_removal import remove_below
 from harness.base.paths import ENVIRONMENTS
 from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, name_by_labels, tag_of_cell
@@ -21,7 +22,8 @@ from harness.environments.docker.own_images import own_ids
 from harness.environments.environment import STAMP
 from harness.environments.in_use import try_exclusive_use
 from harness.environments.python.programs import PROGRAMS, remove_copy
-from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
+from harness.host.engine import Engine
+from harness.host.engine_errors import ENGINE_ERRORS, engine_errors, explain
 
 # Repositories that exist on this host only. Some engines give images in them a digest, too.
 LOCAL = (CELLS, STACKS, RUNTIMES)

@@ -18,7 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash, locked, write_durably
+from harness.base.files.hashes import json_hash
+from harness.base.files.locks import locked
+from harness.base.files.storage import write_durably
 from harness.base.paths import APP, CACHE, CHECKOUT
 
 LOCK = CHECKOUT / "requirements-compiler.txt"

@@ -15,7 +15,9 @@ from typing import Any, Literal
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.file_system_sync import sync_file_system
-from harness.base.files.storage import file_hash, json_hash, locked, tree_hash, write_json
+from harness.base.files.hashes import file_hash, json_hash, tree_hash
+from harness.base.files.locks import locked
+from harness.base.files.storage import write_json
 from harness.base.paths import APP, APPS, ENVIRONMENTS, REHEARSAL
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
 from harness.environments.in_use import keep_in_place

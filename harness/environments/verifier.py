@@ -10,7 +10,8 @@ from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 
 if TYPE_CHECKING:
-    from harness.host.engine import Engine, Notify
+    from harness.host.engine import Engine
+    from harness.host.engine_errors import Notify
 
 USUAL_STACK = "cpu"
 

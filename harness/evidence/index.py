@@ -15,7 +15,8 @@ from pydantic_core import from_json
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.failpoints import reached
-from harness.base.files.storage import create, locked, read_regular, unfinished
+from harness.base.files.locks import locked
+from harness.base.files.storage import create, read_regular, unfinished
 from harness.evidence.app_reports.exposure import exposure_of
 from harness.evidence.files.run_files import Record
 from harness.evidence.gpus.strikes import struck_out

@@ -14,7 +14,7 @@ from harness.faults.kinds import WORKLOAD, FaultKind
 from harness.faults.own_engine import OwnEngine
 from harness.faults.target import InjectionTarget
 from harness.faults.triggers import BackgroundInjection, InjectingExecutor
-from harness.host.engine import ENGINE_ERRORS, Notify, explain
+from harness.host.engine_errors import ENGINE_ERRORS, Notify, explain
 from harness.matrix.stacks import ExecutorName
 from harness.run.requested_run import Run
 

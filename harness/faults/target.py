@@ -21,7 +21,8 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results, new_run_id
 from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
-from harness.host.engine import Engine, Notify
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify
 from harness.host.processes.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import ExecutorName

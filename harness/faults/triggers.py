@@ -8,7 +8,7 @@ from harness.environments.executors.job import Executor, Handle, Job
 from harness.evidence.app_reports.progress import ProgressReader
 from harness.evidence.files.run_folder import RunFolder
 from harness.faults.external import ExternalFault, Site
-from harness.host.engine import explain
+from harness.host.engine_errors import explain
 
 STEP_POLL_SECONDS = 0.1
 

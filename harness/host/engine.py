@@ -1,13 +1,12 @@
 """The Docker engine of this host: finds it, tells where it keeps images, and finds the command that drives BuildKit."""
 
 import os
-import re
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +14,14 @@ from typing import Any, TypeVar
 
 from docker.context import ContextAPI
 from docker.errors import DockerException
-from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
 
-from harness.base.errors import NoAnswerError, NoEngineError, NoSpaceError, UserError
+from harness.base.errors import NoEngineError, NoSpaceError, UserError
 from harness.base.files.file_system_sync import sync_file_system
 from harness.base.wording import size_in_words
 from harness.host.disk_use import RESERVE_BYTES
 from harness.host.engine_client import Api, Client
+from harness.host.engine_errors import ENGINE_ERRORS, GONE, engine_errors
 
-# Called with the current progress, for a person who waits.
-Notify = Callable[[str], None]
 TransferPart = TypeVar("TransferPart")
 CONNECT_SECONDS = 2
 # Longest wait for a short answer, in seconds: a healthy engine takes a few milliseconds.
@@ -58,24 +54,11 @@ NO_BUILDER = (
 )
 # The docker command had BuildKit built in up to this major version; later ones need the buildx plugin.
 LAST_WITH_BUILDKIT = 22
-GONE = "the Docker engine does not answer any more"
 # Longest wait for an engine, in seconds: a package manager restarts one quickly, but an overloaded one may be silent
 # for longer.
 WAIT_SECONDS = 120.0
 WAITING = f"the Docker engine does not answer; still waiting, {WAIT_SECONDS:.0f} s at most"
 AGAIN_SECONDS = 1.0
-# Errors of talking to an engine. An APIError is among them: the engine's own refusal.
-ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
-# An engine's words for a registry that it cannot reach, or that broke off.
-NO_ANSWER = re.compile(
-    r"connection (refused|reset)|broken pipe|\bEOF\b|time-?out|timed out|unreachable|no such host|no route to host"
-    r"|server misbehaving|closed network connection|unexpected (HTTP )?status[^:]*: (5\d\d|429)|toomanyrequests",
-    re.IGNORECASE,
-)
-# Docker's words for a layer that was cut off; those of 20.10 also for a layer that is packed with zstd.
-NOT_UNPACKED = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
-# An engine's words where a service on this host does not answer it.
-OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 CONTAINERD_STORE = "io.containerd.snapshotter.v1"
 CONTAINERD_FOLDER = Path("/var/lib/containerd")
 
@@ -256,62 +239,6 @@ def reach_engine() -> Engine | None:
     return engine
 
 
-@contextmanager
-def engine_errors(doing: str) -> Iterator[None]:
-    """Turn a refusal or the silence of the engine into an error of one line.
-
-    Raises:
-        UserError: saying what was being done.
-    """
-    try:
-        yield
-    except DockerException as error:
-        raise UserError(f"{doing}: {explain(error)}") from None
-    except (RequestException, HTTPError):
-        raise NoEngineError(f"{doing}: {GONE}; start it and give the same command again") from None
-
-
-@contextmanager
-def transfer_errors(doing: str) -> Iterator[None]:
-    """Turn errors into one line as `engine_errors` does, while the engine talks to a registry.
-
-    Raises:
-        NoAnswerError: when the engine reports that the registry does not answer.
-        UserError: saying what was being done.
-    """
-    with engine_errors(doing):
-        try:
-            yield
-        except DockerException as error:
-            raise _refusal(doing, explain(error)) from None
-
-
-def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Notify) -> str | None:
-    """Read the engine's events of a push or pull to the end; return the digest, or None where the engine gives none.
-
-    Raises:
-        UserError: when the engine reports an error.
-    """
-    digest = None
-    sizes: dict[str, int] = {}
-    for event in events:
-        if error := event.get("error"):
-            raise _refusal(doing, " ".join(str(error).split()))
-        # Only some kinds of image store give the digest in `aux`.
-        told = re.search(r"[Dd]igest: (sha256:[0-9a-f]{64})", str(event.get("status") or ""))
-        digest = (event.get("aux") or {}).get("Digest") or (told[1] if told else digest)
-        detail = event.get("progressDetail") or {}
-        if "current" in detail:
-            sizes[event["id"]] = detail["current"]
-            notify(f"{doing}: {sum(sizes.values()) / 1e6:.0f} MB")
-    return digest
-
-
-def explain(error: Exception) -> str:
-    """Return the engine's error message in one line."""
-    return " ".join(str(getattr(error, "explanation", None) or error).split())
-
-
 def _podman(facts: Mapping[str, Any]) -> str | None:
     """Return the version of Podman that answers in the engine's place; None where it is Docker's engine."""
     if "BuildahVersion" not in facts:
@@ -319,13 +246,6 @@ def _podman(facts: Mapping[str, Any]) -> str | None:
     rootless = facts.get("Rootless") or any("rootless" in option for option in facts.get("SecurityOptions") or ())
     which = f"Podman {facts.get('ServerVersion')}"
     return f"{which}, rootless, so that files of containers would belong to other users, too" if rootless else which
-
-
-def _refusal(doing: str, said: str) -> UserError:
-    if NOT_UNPACKED.search(said):
-        return UserError(f"{doing}: {said}; a layer is cut off, or packed with zstd, which takes Docker 23.0 or newer")
-    is_away = NO_ANSWER.search(said) and not OF_THIS_HOST.search(said)
-    return (NoAnswerError if is_away else UserError)(f"{doing}: {said}")
 
 
 def _context_address() -> str:

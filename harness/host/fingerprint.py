@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.sysfs import REAL_ROOT, is_simulated, read_text
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpus.amdgpu import firmware, product_name, total_memory

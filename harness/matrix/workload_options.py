@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.matrix.workloads import Workload
 
 # The workload of a training on the user's own data; no matrix file has it.

@@ -22,7 +22,8 @@ from urllib3.util import parse_url
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.json_bounds import json_object
 from harness.base.time_limits import LEAST_SPEED, BackgroundCall, read_pieces_in_time
-from harness.host.engine import engine_errors, reach_engine
+from harness.host.engine import reach_engine
+from harness.host.engine_errors import engine_errors
 
 OK, CREATED, ACCEPTED, PARTIAL, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 206, 401, 403, 404
 # HTTP statuses of a registry that is overloaded or restarting.

@@ -13,7 +13,8 @@ from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.images import Image, cell_tag, find, repository_in
 from harness.environments.docker.own_images import current_image
 from harness.environments.python import pins
-from harness.host.engine import Engine, Notify, transfer_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, transfer_errors
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack

@@ -10,9 +10,10 @@ from pathlib import Path
 from threading import Event, Lock
 
 from harness.base.errors import NoAnswerError, NoSpaceError, UserError
-from harness.base.files.storage import NO_SPACE, cannot_be_written, file_hash, size_of
+from harness.base.files.hashes import file_hash
+from harness.base.files.storage import NO_SPACE, cannot_be_written, size_of
 from harness.base.paths import CACHE
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.registry.oci import Repository
 from harness.registry.retries import with_retries
 

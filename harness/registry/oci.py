@@ -18,7 +18,7 @@ from requests import Response
 
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import json_object
-from harness.host.engine import engine_errors
+from harness.host.engine_errors import engine_errors
 from harness.registry.connection import ACCEPTED, CREATED, NOT_FOUND, OK, Connection
 
 IMAGE_MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -6,7 +6,8 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.environments.docker.images import Image
-from harness.host.engine import Engine, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import engine_errors
 from harness.registry.oci import Repository
 
 # Most tags that are examined, each by a request of its own; an image shares its layers with one of the newest.

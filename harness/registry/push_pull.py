@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.storage import locked
+from harness.base.files.locks import locked
 from harness.base.time_limits import BackgroundCall
 from harness.environments.docker.images import (
     PREFIX,
@@ -17,7 +17,8 @@ from harness.environments.docker.images import (
     tag_name,
 )
 from harness.environments.docker.own_images import current_image
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer, transfer_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS
 from harness.registry.relay import RELAYED, Relay

@@ -15,7 +15,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.registry.kept_layers import KeptLayers
 from harness.registry.oci import DIGEST, Manifest, Repository, blobs_of
 

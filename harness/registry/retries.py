@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from harness.base.errors import NoAnswerError
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 
 T = TypeVar("T")
 # Pauses in seconds, some long enough for a router to restart. Any progress starts the sequence again.

@@ -14,7 +14,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash, locked
+from harness.base.files.hashes import json_hash
+from harness.base.files.locks import locked
 from harness.base.paths import APPS, CACHE, CHECKOUT, DATA, REHEARSAL_VARIABLE
 from harness.environments.compiled_kernel import KERNELS, ensure_kernel
 from harness.environments.docker.images import PREFIX
@@ -23,7 +24,8 @@ from harness.environments.python.pins import ensure_lock, pins_file
 from harness.environments.python.wheelhouse import fetch
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import ExecutorName, Stack
 from harness.matrix.wheels import load_wheels, wheel_sources

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.rehearsal.packages import IndexFile
 
 FOUND, FORBIDDEN, MISSING = 200, 403, 404

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from secrets import token_hex
 
 from harness import __version__
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.paths import REHEARSAL
 from harness.environments.executors.container import KFD, WORK, Container, container_of
 from harness.environments.executors.job import Job

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.storage import file_hash, json_hash
+from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
 from harness.base.paths import DATA

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Protocol
 
 from harness.base.errors import UnhealthyHostError, UserError
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import attempt_ids
 from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, Counts

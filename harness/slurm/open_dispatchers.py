@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.sysfs import is_simulated
 from harness.base.wording import many
 from harness.evidence.app_reports.last_line import last_line

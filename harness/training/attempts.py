@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.base.errors import InUseError, UserError
 from harness.base.files.json_bounds import json_object
-from harness.base.files.storage import make_folder_durably, read_regular, wait_for_lock, write_durably
+from harness.base.files.locks import wait_for_lock
+from harness.base.files.storage import make_folder_durably, read_regular, write_durably
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
 from harness.evidence.outcome.diagnoses import Diagnosis

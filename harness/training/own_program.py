@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, unfinished
+from harness.base.files.hashes import file_hash
+from harness.base.files.storage import cannot_be_written, copy_durably, unfinished
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import BLOCK, NotAFileError, safe_text
 from harness.base.wording import many

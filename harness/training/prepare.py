@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.base.durations import when
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.schema1 import former_names
 from harness.campaign.bench.bench import Bench, StackUnavailableError
 from harness.campaign.bench.display import Display

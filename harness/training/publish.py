@@ -6,7 +6,8 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.files.storage import cannot_be_written, copy_durably, file_hash, sync_folder, unfinished
+from harness.base.files.hashes import file_hash
+from harness.base.files.storage import cannot_be_written, copy_durably, sync_folder, unfinished
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
 from harness.evidence.files.run_files import Record

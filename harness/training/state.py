@@ -12,11 +12,11 @@ from pydantic import Field, ValidationError
 
 from harness.base.durations import when
 from harness.base.errors import InUseError
+from harness.base.files.hashes import json_hash
 from harness.base.files.json_files import Moment, Versioned
 from harness.base.files.shared_locks import lock_at_once
 from harness.base.files.storage import (
     AnotherUsersError,
-    json_hash,
     make_folder_durably,
     open_regular,
     read_regular,

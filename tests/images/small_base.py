@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from harness.base.contract import CONTRACT
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import (
     CONTRACT_LABEL,

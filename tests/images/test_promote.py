@@ -21,7 +21,8 @@ from harness.base.sysfs import REAL_ROOT
 from harness.environments.docker.images import Image, find
 from harness.environments.executors.docker import LABEL
 from harness.evidence.records import Results
-from harness.host.engine import Engine, engine_errors, follow_transfer
+from harness.host.engine import Engine
+from harness.host.engine_errors import engine_errors, follow_transfer
 from harness.host.fingerprint import read_host
 from harness.matrix.load import Given, load_matrix
 from harness.registry.oci import Repository

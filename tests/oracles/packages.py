@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.base.files.storage import json_hash, locked
+from harness.base.files.hashes import json_hash
+from harness.base.files.locks import locked
 from harness.base.paths import CACHE
 
 PLACE = CACHE / "oracles"

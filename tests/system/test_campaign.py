@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.evidence.index_file import index_file
 from harness.rehearsal.stand_in_app import SLOW
 from tests.system.conftest import PROGRAM, Command, in_this_process

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import CHECKOUT
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Record

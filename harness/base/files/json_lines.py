@@ -9,14 +9,8 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from harness.base.files.json_files import File
-from harness.base.files.storage import (
-    SHORT_LOCK_SECONDS,
-    cannot_be_written,
-    locked,
-    make_folder_durably,
-    open_regular,
-    sync_folder,
-)
+from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
+from harness.base.files.storage import cannot_be_written, make_folder_durably, open_regular, sync_folder
 
 # Longest line, in bytes; the rest of a longer one is read as further lines, which are damaged.
 LARGEST_LINE = 1 << 20

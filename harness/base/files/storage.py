@@ -1,24 +1,20 @@
-"""Durable files, locks and content hashes."""
+"""Durable files and folders, also in folders that a group or strangers share."""
 
 import contextlib
 import errno
-import fcntl
 import fnmatch
-import hashlib
 import json
-import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from harness.base.errors import InUseError, NoSpaceError, RemovedMeanwhileError, UserError
+from harness.base.errors import NoSpaceError, RemovedMeanwhileError, UserError
 from harness.base.files.failpoints import reached
-from harness.base.files.shared_locks import is_at
 from harness.base.files.tree_removal import opened_folder, remove_below
 
 UNFINISHED = ".*.tmp*"
@@ -26,19 +22,11 @@ PIECE_BYTES = 1 << 20
 # Older files were left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
 LONGEST_OF_NAME = 50
-# Longest wait for a lock that is never held for longer than a minute, in seconds.
-SHORT_LOCK_SECONDS = 600.0
-# A shorter wait is not reported, in seconds.
-QUIET_SECONDS = 1.0
-LOOK_SECONDS = 0.1
 ROOT = 0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Most bytes that are read at once: no file of this tool comes near that.
 LARGEST_READ = 64 << 20
 SAFE_OPEN_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-
-_held: set[int] = set()
-_log = logging.getLogger(__name__)
 
 
 def write_durably(file: Path, content: bytes) -> None:
@@ -286,83 +274,3 @@ def sync_folder(folder: Path) -> None:
 def write_json(file: Path, value: Any) -> None:
     """Write a value as strict JSON, durably."""
     write_durably(file, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
-
-
-@contextlib.contextmanager
-def locked(file: Path, say: Callable[[str], None] = _log.warning, seconds: float | None = None) -> Iterator[None]:
-    """Run the block in one process at a time: others wait at the lock file, which stays. `say`: reports a long wait.
-
-    Raises:
-        InUseError: when the lock is not released within `seconds`; None waits without a limit.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        descriptor = -1
-        # A file that was removed during the wait excludes no one, because the next process makes another one.
-        while not is_at(descriptor, file):
-            stack.close()
-            descriptor = stack.enter_context(open_regular(file, adding=True)).fileno()
-            wait_for_lock(descriptor, file, seconds, say)
-        with counted_as_held(descriptor):
-            yield
-
-
-def wait_for_lock(
-    descriptor: int, file: Path, seconds: float | None, say: Callable[[str], None] = _log.warning
-) -> None:
-    """Lock a file as soon as no other process has locked it. `say`: called with a line if that takes long.
-
-    Raises:
-        InUseError: when the lock is not released within `seconds`; None waits without a limit.
-    """
-    begun, said = time.monotonic(), False
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        waited = time.monotonic() - begun
-        if seconds is not None and waited > seconds:
-            raise InUseError(
-                f"{file}: another process has locked it for {seconds:.0f} s; `fuser {file}` names that process: end it"
-            )
-        if waited >= QUIET_SECONDS and not said:
-            say(f"waiting for another process to unlock {file}; `fuser {file}` names it")
-            said = True
-        time.sleep(LOOK_SECONDS)
-
-
-@contextlib.contextmanager
-def counted_as_held(descriptor: int) -> Iterator[None]:
-    """Count a descriptor among this process's locks. The lock is released when all processes have closed the file."""
-    _held.add(descriptor)
-    try:
-        yield
-    finally:
-        _held.discard(descriptor)
-
-
-def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of the locks that this process holds.
-
-    A child that inherits them keeps its work locked, also if this process dies first.
-    """
-    return tuple(sorted(_held))
-
-
-def json_hash(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, whatever the order of its keys."""
-    return hashlib.sha256(
-        json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    ).hexdigest()
-
-
-def file_hash(file: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def tree_hash(folder: Path, patterns: Iterable[str]) -> str:
-    """Return the SHA-256 over the names and contents of the matching files, in the order of their names."""
-    files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
-    return json_hash([[file.relative_to(folder).as_posix(), file_hash(file)] for file in files])

@@ -5,7 +5,8 @@ import hashlib
 import os
 from pathlib import Path, PurePath
 
-from harness.base.files.storage import create, file_hash
+from harness.base.files.hashes import file_hash
+from harness.base.files.storage import create
 from harness.base.files.untrusted_tree import PIECE, NotAFileError, UntrustedTree
 
 # Largest holes of a file that is copied, in bytes: the copy may take that much more of the disk, and limits on a

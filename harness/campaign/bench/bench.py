@@ -24,7 +24,8 @@ from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
-from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine, wait_for_engine
+from harness.host.engine import Engine, find_engine, wait_for_engine
+from harness.host.engine_errors import ENGINE_ERRORS, Notify
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes.run_processes import run_mark
 from harness.matrix.cells import Cell

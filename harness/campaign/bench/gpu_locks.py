@@ -18,8 +18,9 @@ import psutil
 
 from harness.base.files.failpoints import reached
 from harness.base.files.json_files import File
+from harness.base.files.locks import counted_as_held
 from harness.base.files.shared_locks import folder_of_locks, is_at, open_shared_lock
-from harness.base.files.storage import cannot_be_written, counted_as_held
+from harness.base.files.storage import cannot_be_written
 from harness.base.text import one_line
 from harness.base.time_limits import ANSWER_SECONDS, BackgroundCall
 from harness.host.facts import GpuFacts

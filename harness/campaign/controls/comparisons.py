@@ -7,8 +7,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from harness.base.errors import InUseError, UserError
+from harness.base.files.hashes import json_hash
 from harness.base.files.shared_locks import lock_at_once
-from harness.base.files.storage import json_hash, open_regular
+from harness.base.files.storage import open_regular
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun

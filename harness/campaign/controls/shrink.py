@@ -10,7 +10,8 @@ from statistics import median
 from typing import Literal
 
 from harness.base.errors import UserError
-from harness.base.files.storage import cannot_be_written, file_hash, json_hash
+from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.storage import cannot_be_written
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.base.errors import NoSpaceError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import Plan, make_plan

@@ -8,7 +8,8 @@ from docker.utils import parse_repository_tag
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.environments.docker.images import Image, base_reference, find
-from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
 OWN_BASE = (

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.files.storage import held_locks, json_hash, locked, write_json
+from harness.base.files.hashes import json_hash
+from harness.base.files.locks import held_locks, locked
+from harness.base.files.storage import write_json
 from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import BUILDS
 from harness.environments.compiled_kernel import ensure_kernel
@@ -48,7 +50,8 @@ from harness.environments.docker.own_images import (
 from harness.environments.docker.source_state import NO_TIME, source_revision
 from harness.environments.in_use import keep_in_place
 from harness.environments.python.pins import ensure_lock
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pip
 
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import IMAGES
 from harness.environments.app_wheel import app_wheel
 from harness.environments.docker import layers
 from harness.environments.docker.images import TOOLS
 from harness.environments.python.wheelhouse import fetch, read_lock, requirement
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.matrix.stacks import Stack
 
 

@@ -5,7 +5,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.host.engine import Engine, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import engine_errors
 
 PRUNE_TRIES = 5
 SMALL_BYTES = 1_000_000

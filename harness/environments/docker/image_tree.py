@@ -11,7 +11,8 @@ from typing import IO, Any
 
 from harness.environments.docker.images import Image
 from harness.environments.executors.docker import LABEL
-from harness.host.engine import Engine, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import engine_errors
 
 PIECE = 1 << 20
 # Files that an engine makes in each container.

@@ -13,15 +13,16 @@ from docker.utils import parse_repository_tag
 from harness import __version__
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash, json_hash
+from harness.base.files.hashes import file_hash, json_hash
 from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.environments.docker import layers
 from harness.environments.docker.dockerfile import cell_part, stack_part
 from harness.environments.docker.source_state import newest_of, oci_time, source_revision
 from harness.environments.environment import Environment, app_hash, image_environment
 from harness.environments.python.pins import base_digest, lock_file, pins_file, pins_hash
-from harness.host.engine import Engine, engine_errors
+from harness.host.engine import Engine
 from harness.host.engine_client import TooLargeAnswerError
+from harness.host.engine_errors import engine_errors
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 

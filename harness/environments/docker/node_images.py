@@ -14,11 +14,12 @@ from urllib3.exceptions import HTTPError
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.json_files import File
+from harness.base.files.locks import counted_as_held, wait_for_lock
 from harness.base.files.shared_locks import folder_of_locks, open_shared_lock
-from harness.base.files.storage import counted_as_held, wait_for_lock
 from harness.environments.docker.images import SHORT, Image, find
 from harness.environments.environment import Environment
-from harness.host.engine import Engine, Notify, follow_transfer, transfer_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, follow_transfer, transfer_errors
 from harness.matrix.stacks import Stack
 
 # Seconds without a report after which a transfer counts as stuck; engines report many times a second.

@@ -7,14 +7,15 @@ from secrets import token_hex
 
 from docker.errors import ImageNotFound
 
-from harness.base.files.storage import locked
+from harness.base.files.locks import locked
 from harness.environments.compiled_kernel import ensure_kernel
 from harness.environments.docker.base_image import digest_of_base, ensure_base
 from harness.environments.docker.build import build_cell, build_part, lock_of_builds
 from harness.environments.docker.build_context import fill_app, fill_runtime
 from harness.environments.docker.images import Epochs, Image, cell_labels, epochs_of, inputs_of
 from harness.environments.python.pins import ensure_lock
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors
 from harness.matrix.cells import Cell
 
 REBUILT = "vpoc-rebuilt"

@@ -28,7 +28,8 @@ from harness.environments.docker.images import (
 )
 from harness.environments.docker.rebuild import rebuilt
 from harness.environments.docker.source_state import is_dirty, is_in_history, source_revision
-from harness.host.engine import Engine, Notify
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell, Matrix
 
 MAIN = "from harness.cli.main import main; main()"

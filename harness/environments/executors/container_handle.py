@@ -17,7 +17,8 @@ from harness.base.files.storage import open_regular
 from harness.environments.executors.bounded_log import MAY_LACK_SOME, SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES
 from harness.environments.executors.job import EngineSilent, Exit, JobLost
-from harness.host.engine import ENGINE_ERRORS, GONE, WAIT_SECONDS, Engine
+from harness.host.engine import WAIT_SECONDS, Engine
+from harness.host.engine_errors import ENGINE_ERRORS, GONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,9 @@ from harness.base.text import one_line
 from harness.environments.executors.container import DATA, MEMLOCK, WORK, Container, inside
 from harness.environments.executors.container_handle import ContainerHandle
 from harness.environments.executors.job import EngineSilent, Handle, Job, JobLost
-from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
+from harness.host.engine import Engine
 from harness.host.engine_client import FOLDER_MODE, LINK_MODE, TooLargeAnswerError
+from harness.host.engine_errors import ENGINE_ERRORS, GONE, explain
 from harness.host.processes.run_processes import RUN_MARK, run_mark
 from harness.host.processes.unmarked import track_container
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness.base.files.failpoints import reached
 from harness.base.files.json_bounds import load_json
-from harness.base.files.storage import held_locks, open_regular, write_json
+from harness.base.files.locks import held_locks
+from harness.base.files.storage import open_regular, write_json
 from harness.base.interrupts import shielded
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job

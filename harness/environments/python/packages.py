@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.file_system_sync import sync_file_system
-from harness.base.files.storage import file_hash, json_hash, locked
+from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.locks import locked
 from harness.environments.python import pins
 from harness.environments.python.programs import PROGRAMS
 from harness.environments.python.uv_process import uv

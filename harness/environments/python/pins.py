@@ -13,7 +13,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.storage import copy_durably, file_hash, json_hash, write_durably, write_json
+from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.storage import copy_durably, write_durably, write_json
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.environments.python.uv_process import CONFIG, uv

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
-from harness.base.files.storage import create, file_hash, json_hash, read_regular
+from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.storage import create, read_regular
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
 from harness.matrix.programs import DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.certificates import trusting
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.storage import held_locks
+from harness.base.files.locks import held_locks
 
 # Longest error of uv that is quoted, in characters; its beginning says most.
 WORDS = 400

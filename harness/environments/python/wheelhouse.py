@@ -16,7 +16,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from harness.base.certificates import trusting
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash, locked
+from harness.base.files.hashes import file_hash
+from harness.base.files.locks import locked
 from harness.base.paths import WHEELS
 from harness.environments.python.pins import wheel_folders
 from harness.environments.python.source_packages import built_wheel

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from harness.base.files.hashes import json_hash
 from harness.base.files.json_files import Moment, OneLine, Versioned
 from harness.base.files.json_lines import append_line, read_json_lines
-from harness.base.files.storage import json_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host

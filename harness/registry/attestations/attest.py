@@ -1,12 +1,13 @@
 """Signs what is known of a pushed image: its inputs, its contents, and what its runs showed."""
 
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.environments.docker.images import PREFIX, Image, labelled_epochs
 from harness.environments.docker.source_state import NO_TIME
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import locked_versions
-from harness.host.engine import Engine, Notify
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell
 from harness.registry.attestations.attached import attach_signed, kept_manifests, signed_kept
 from harness.registry.attestations.bundles import Statement

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.environments.docker.images import PREFIX, Image
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import locked_versions
-from harness.host.engine import Engine, Notify
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Matrix
 from harness.registry.attestations.attached import Signed, kept_manifests, signed_beside, signed_kept
 from harness.registry.attestations.attest import CONTENTS, EVIDENCE

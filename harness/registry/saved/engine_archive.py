@@ -18,10 +18,12 @@ from docker.errors import create_api_error_from_http_exception
 from requests.exceptions import HTTPError
 
 from harness.base.errors import UserError
+from harness.base.files.hashes import file_hash
 from harness.base.files.json_bounds import json_object, load_json
-from harness.base.files.storage import PIECE_BYTES, file_hash
+from harness.base.files.storage import PIECE_BYTES
 from harness.environments.docker.image_tree import PieceStream
-from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors, follow_transfer
 from harness.registry.oci import IMAGE_INDEX, Descriptor, blobs_of, digest_of
 from harness.registry.saved.layout import LAYOUT
 from harness.registry.saved.saved_image import SavedImage

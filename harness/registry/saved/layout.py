@@ -26,7 +26,7 @@ from harness.base.files.storage import (
     remove_unfinished,
     write_durably,
 )
-from harness.host.engine import Notify
+from harness.host.engine_errors import Notify
 from harness.registry.oci import (
     DIGEST,
     IMAGE_MANIFEST,

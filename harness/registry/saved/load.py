@@ -7,7 +7,8 @@ from pathlib import Path
 from harness.base.errors import UnknownNameError, UserError
 from harness.environments.docker.images import PREFIX, Image, find, tag_of_cell
 from harness.environments.docker.own_images import current_image
-from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify, engine_errors
 from harness.matrix.cells import Matrix
 from harness.matrix.load import nearest
 from harness.registry.attestations.attached import MOST_STATEMENT_BYTES, SIGNER, Signed, keep_signed, opened_bundle

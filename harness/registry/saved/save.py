@@ -9,10 +9,12 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from harness.base.files.storage import cannot_be_written, locked
+from harness.base.files.locks import locked
+from harness.base.files.storage import cannot_be_written
 from harness.base.paths import CACHE
 from harness.environments.docker.images import CELLS, Image, tag_name
-from harness.host.engine import Engine, Notify
+from harness.host.engine import Engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell
 from harness.registry.attestations.attached import annotations_of, keep_signed, kept_manifests, signed_kept
 from harness.registry.attestations.attest import signing_key, statements_of_image

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.validation_errors import first_problem
 from harness.base.wording import many
 from harness.evidence.files.app_files import MOST_OPTIONS_BYTES

@@ -14,14 +14,13 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from harness.base.errors import NoSuchFileError, UserError
+from harness.base.files.hashes import file_hash
 from harness.base.files.json_files import Versioned
 from harness.base.files.json_lines import LARGEST_LINE
+from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
 from harness.base.files.storage import (
-    SHORT_LOCK_SECONDS,
     AnotherUsersError,
-    file_hash,
     group_writable_umask,
-    locked,
     make_folder_durably,
     read_regular,
     sync_folder,

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from harness.base.files.hashes import json_hash
 from harness.base.files.json_bounds import load_json
-from harness.base.files.storage import json_hash
 from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Record

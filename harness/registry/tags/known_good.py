@@ -4,7 +4,7 @@ from collections import Counter
 
 from harness.base.durations import day_of
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import LOCKS
 from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.records import Results

@@ -6,7 +6,8 @@ from docker.errors import ImageNotFound
 
 from harness.environments.docker.images import CELLS, find
 from harness.evidence.records import Results
-from harness.host.engine import Engine, engine_errors
+from harness.host.engine import Engine
+from harness.host.engine_errors import engine_errors
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move, read_moves
 
 

@@ -15,7 +15,8 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
-from harness.host.engine import Engine, Notify, find_engine
+from harness.host.engine import Engine, find_engine
+from harness.host.engine_errors import Notify
 from harness.matrix.cells import Matrix
 from harness.registry.attestations.attest import attest_evidence, attest_image
 from harness.registry.image_commands import the_engine

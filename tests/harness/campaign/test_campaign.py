@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness.base.files.locks import held_locks
 from harness.base.files.shared_locks import lock_at_once
-from harness.base.files.storage import held_locks
 from harness.campaign import campaign
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.gpu_locks import GpuClaim, lock_gpus

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.sysfs import REAL_ROOT
 from harness.host import fingerprint
 from harness.host.facts import HostFacts

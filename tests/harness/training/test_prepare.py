@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash, json_hash
+from harness.base.files.hashes import file_hash, json_hash
 from harness.campaign.bench.bench import Bench, StackUnavailableError
 from harness.campaign.bench.display import Display
 from harness.evidence.records import Results

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files import storage
+from harness.base.files import locks
 from harness.base.files.json_files import Versioned
 from harness.base.files.json_lines import append_line, read_json_lines
 
@@ -58,7 +58,7 @@ def test_several_write_at_once(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "QUIET_SECONDS", 0.0)
     waited: list[str] = []
     with (tmp_path / ".said.jsonl.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -68,7 +68,7 @@ def test_who_waits_for_another_says_so(tmp_path: Path, monkeypatch: pytest.Monke
             other.close()
             return False
 
-        monkeypatch.setattr(logging.getLogger(storage.__name__), "filters", [hear])
+        monkeypatch.setattr(logging.getLogger(locks.__name__), "filters", [hear])
         append_line(tmp_path / "said.jsonl", Said(what="a"))
     assert waited[0].startswith("waiting for another process to unlock")
 

@@ -1,44 +1,25 @@
+"""Tests of durable files: full disks, umasks, long names, links and files of others."""
+
 import errno
-import fcntl
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harness.base.errors import InUseError, UserError
+from harness.base.errors import UserError
 from harness.base.files import storage
+from harness.base.files.locks import locked
 from harness.base.files.storage import (
-    held_locks,
-    json_hash,
-    locked,
     make_folder_durably,
     open_regular,
     read_regular,
     remedy_for,
-    tree_hash,
     write_durably,
     write_json,
 )
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
-
-
-@pytest.mark.slow
-@given(st.dictionaries(st.text(), JSON))
-def test_the_hash_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
-    assert json_hash(value) == json_hash(dict(reversed(list(value.items()))))
-    assert json_hash(value) != json_hash({**value, "one more key": 1, "and another": 2})
 
 
 def test_nan_is_not_json(tmp_path: Path) -> None:
@@ -70,84 +51,15 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: Path) -> N
     assert [f.name for f in small_disk.iterdir()] == ["record.json"]
 
 
-def test_a_child_that_was_given_a_lock_keeps_it_when_its_parent_is_killed(tmp_path: Path) -> None:
-    code = """
-import os, signal, subprocess, sys
-from pathlib import Path
-from harness.base.files.storage import held_locks, locked
-with locked(Path(sys.argv[1])):
-    subprocess.Popen(["sleep", "1"], pass_fds=held_locks(), stdout=subprocess.DEVNULL)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-c", code, tmp_path / "lock"], check=False)
-    assert held_locks() == ()
-    with locked(tmp_path / "lock"):
-        assert time.monotonic() - began > 1
-        assert len(held_locks()) == 1
-    assert held_locks() == ()
-
-
 def test_a_name_may_be_as_long_as_the_disk_takes(tmp_path: Path) -> None:
     write_durably(tmp_path / ("é" * 127), b"1")
     assert [len(one.name) for one in tmp_path.iterdir()] == [127]
-
-
-def test_who_waits_long_for_a_lock_says_so_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    message = f"waiting for another process to unlock {tmp_path / 'lock'}; `fuser {tmp_path / 'lock'}` names it"
-    for quiet, expected in ((storage.QUIET_SECONDS, []), (0.0, [message])):
-        monkeypatch.setattr(storage, "QUIET_SECONDS", quiet)
-        with locked(tmp_path / "lock"), pytest.raises(InUseError), locked(tmp_path / "lock", seconds=0.15):
-            pass
-        assert caplog.messages == expected
-
-
-def test_a_lock_that_is_removed_while_it_is_waited_for_is_taken_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "QUIET_SECONDS", 0.0)
-    other = (tmp_path / "lock").open("w")
-    fcntl.flock(other, fcntl.LOCK_EX)
-
-    def remove(_: str) -> None:
-        (tmp_path / "lock").unlink()
-        other.close()
-
-    with locked(tmp_path / "lock", remove), (tmp_path / "lock").open("a") as next_one:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert len(held_locks()) == 1
-
-
-def test_a_lock_that_somebody_keeps_is_waited_for_only_so_long(tmp_path: Path) -> None:
-    with (tmp_path / "lock").open("w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with (
-            pytest.raises(UserError, match=r"lock: another process has locked it for 0 s; `fuser .*lock` names"),
-            locked(tmp_path / "lock", seconds=0.2),
-        ):
-            pass
-    with locked(tmp_path / "lock", seconds=0.2):
-        pass
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_durably(tmp_path / "file" / "record.json", b"")
-
-
-def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("1")
-    before = tree_hash(tmp_path, ["*.py"])
-    (tmp_path / "notes.txt").write_text("not asked for")
-    assert tree_hash(tmp_path, ["*.py"]) == before
-    (tmp_path / "a.py").write_text("2")
-    changed = tree_hash(tmp_path, ["*.py"])
-    (tmp_path / "a.py").rename(tmp_path / "b.py")
-    assert len({before, changed, tree_hash(tmp_path, ["*.py"])}) == 3
 
 
 @pytest.fixture(params=["fifo", "link", "folder", "endless"])

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.storage import held_locks
+from harness.base.files.locks import held_locks
 from harness.campaign.bench import gpu_locks
 from harness.campaign.bench.gpu_locks import GpuClaim, Holder, gpu_lock_file, is_free, lock_gpus
 from harness.host.facts import GpuFacts
@@ -31,7 +31,7 @@ import subprocess, sys, time
 from pathlib import Path
 from harness.host.facts import GpuFacts
 from harness.campaign.bench.gpu_locks import GpuClaim, lock_gpus
-from harness.base.files.storage import held_locks
+from harness.base.files.locks import held_locks
 
 root, seconds, run_seconds = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 gpu = GpuFacts.model_validate_json(sys.argv[4])

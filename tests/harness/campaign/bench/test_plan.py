@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.campaign.bench.plan import make_plan, why_unfit
 from harness.campaign.planning import prepare
 from harness.environments.capabilities import GB, Capabilities, capabilities_of, why_not

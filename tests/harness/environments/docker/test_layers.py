@@ -16,7 +16,7 @@ import pip
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import IMAGES
 from harness.environments.docker.layers import LAYER_BYTES, WheelFile, files_in_wheels, split
 from harness.rehearsal.packages import stub_wheel

@@ -7,7 +7,7 @@ import pytest
 
 from harness.base import silent_hosts
 from harness.base.errors import NoAnswerError, UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import forget_silent
 from harness.environments.python import pins

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import NoAnswerError
-from harness.base.files.storage import locked
+from harness.base.files.locks import locked
 from harness.environments.python import uv_process
 
 
@@ -44,7 +44,7 @@ def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_ki
 import uv
 from pathlib import Path
 from harness.environments.python import uv_process
-from harness.base.files.storage import locked
+from harness.base.files.locks import locked
 uv.find_uv_bin = lambda: {str(uv)!r}
 with locked(Path({str(tmp_path / "lock")!r})):
     uv_process.uv("pip", "sync")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.storage import tree_hash
+from harness.base.files.hashes import tree_hash
 from harness.registry.share import archive
 from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
 

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
+from harness.base.files.hashes import tree_hash
 from harness.base.files.json_lines import LARGEST_LINE
-from harness.base.files.storage import tree_hash
 from harness.campaign.recovery import recover
 from harness.evidence.files.run_files import HealthStep, Record
 from harness.evidence.files.run_folder import RunFolder

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.registry.tags import known_good
