@@ -1,4 +1,4 @@
-"""What a Docker engine says while it works: its errors in one line, and how far a transfer is."""
+"""The errors of a Docker engine, in one line, and the progress of its transfers."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
