@@ -3,6 +3,7 @@
 from harness.base.errors import UserError
 from harness.base.files.hashes import file_hash
 from harness.environments.docker.images import PREFIX, Image, labelled_epochs
+from harness.environments.docker.own_images import is_own
 from harness.environments.docker.source_state import NO_TIME
 from harness.environments.python.pins import lock_file
 from harness.environments.python.wheelhouse import locked_versions
@@ -64,7 +65,8 @@ def statements_of_image(
 ) -> list[Statement]:
     """Return the provenance and contents of a cell's image as statements; `digest` is that of its manifest.
 
-    If the image's lock is not here, the bill says that the contents were not compared with it.
+    If the image's lock is not here, the bill says that the contents were not compared with it. An image that was not
+    built here has no provenance: its labels alone say what it was made from, and anybody can write those.
 
     Raises:
         UserError: when the contents differ from the lock.
@@ -74,8 +76,12 @@ def statements_of_image(
         notify(f"{cell.id}: its lock is not here: the signature says what is installed, not that the lock names it")
     epochs = labelled_epochs(image.labels)
     bill = bill_of_materials(contents, name, digest, epochs.app if epochs else NO_TIME, as_locked=as_locked)
-    said = ((PROVENANCE, provenance_of(image)), (CONTENTS, bill))
-    return [Statement(name, digest, kind, predicate) for kind, predicate in said]
+    said = {CONTENTS: bill}
+    if is_own(image.id):
+        said[PROVENANCE] = provenance_of(image)
+    else:
+        notify(f"{cell.id}: its image was not built here: the signature says what is installed, not what it is made of")
+    return [Statement(name, digest, kind, predicate) for kind, predicate in said.items()]
 
 
 def attest_evidence(evidence: KnownGood) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.hashes import file_hash
+from harness.base.files.storage import file_hash
+from harness.environments.docker import own_images
 from harness.environments.docker.images import Image
 from harness.environments.python.wheelhouse import locked_versions
 from harness.host.engine import Engine
@@ -26,6 +27,7 @@ from harness.registry.attestations.contents import (
     not_as_locked,
 )
 from harness.registry.attestations.keys import keys_folder
+from harness.registry.attestations.provenance import PROVENANCE
 from harness.registry.oci import EMPTY, Repository, digest_of
 from tests.harness.fake_registry import FakeRegistry
 
@@ -116,7 +118,9 @@ def test_a_bill_says_whether_it_was_compared_with_the_lock(
     lock = tmp_path / "cpu.txt"
     lock.write_text(f"torch==2.13.0+cpu{HASH}numpy==2.3.1{HASH}", encoding="utf-8")
     monkeypatch.setattr(attest, "lock_file", lambda _: lock)
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
     image = Image("sha256:1", {"vpoc.matrix.lock": file_hash(lock) if here else "0" * 64}, (), 1)
+    own_images.remember(image)
     said: list[str] = []
 
     def signed(contents: Contents) -> dict[str, Any]:
@@ -130,6 +134,21 @@ def test_a_bill_says_whether_it_was_compared_with_the_lock(
     if here:
         with pytest.raises(UserError, match="is not what its lock names: numpy"):
             signed(Contents({"torch": "2.13.0+cpu"}, {}))
+
+
+def test_it_is_not_signed_what_an_image_of_others_was_made_from(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
+    own_images.remember(Image("sha256:1", {}, (), 1))
+    own_images.remember(Image("sha256:2", {}, (), 1), on_others=True)
+    cell, said = matrix.cells["cpu-plain"], list[str]()
+    signed = {
+        name: {one.kind for one in statements_of_image(cell, Image(name, {}, (), 1), FOUND, "vpoc", "", said.append)}
+        for name in ("sha256:1", "sha256:2", "sha256:3")
+    }
+    assert signed == {"sha256:1": {CONTENTS, PROVENANCE}, "sha256:2": {CONTENTS}, "sha256:3": {CONTENTS}}
+    assert sum("was not built here" in line for line in said) == 2
 
 
 def test_what_this_key_signed_of_an_image_is_not_read_again(
