@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 import docker
-from docker.errors import DockerException
+from docker.errors import DockerException, ImageNotFound
 from requests import PreparedRequest, Response
 
 from harness.base.files.json_bounds import load_json
@@ -78,8 +78,12 @@ class Api(docker.APIClient):  # type: ignore[misc]
         """Return the engine's description of an image.
 
         Raises:
+            ImageNotFound: when there is none of this name.
             TooLargeAnswerError: when it is too large for an image.
         """
+        if not all(part.strip(".") for part in image.split("/")):
+            # It would be the path of another question to the engine, such as for all images.
+            raise ImageNotFound(f"no such image: {image!r} is no name of one")
         answer = self._get(self._url("/images/{0}/json", image))
         if len(answer.content) > LARGEST_IMAGE:
             raise TooLargeAnswerError(

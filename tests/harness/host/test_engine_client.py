@@ -76,6 +76,11 @@ def test_an_image_with_labels_of_that_size_or_triggers_is_passed_over(engine: En
     assert find_by_labels(engine, {"a": "b"}) == small
 
 
+@pytest.mark.parametrize("name", ["", ".", "/", "../containers/small"])
+def test_a_name_that_would_be_another_question_to_the_engine_is_no_image(engine: Engine, name: str) -> None:
+    assert find(engine, name) is None
+
+
 def test_of_images_with_the_same_labels_the_newest_is_found_but_before_it_one_that_was_built_here(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
