@@ -187,8 +187,8 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
                 raise UserError(f"{file}: {TOO_LARGE}")
     except FileNotFoundError:
         raise NoSuchFileError(f"{file}: no such file") from None
-    # RecursionError, because tarfile calls itself for each header that describes the next member.
-    except (tarfile.TarError, EOFError, zlib.error, RecursionError) as error:
+    # tarfile calls itself for each header that describes the next member, and takes any number in one for a size.
+    except (tarfile.TarError, EOFError, zlib.error, RecursionError, ValueError, OverflowError) as error:
         raise UserError(f"{file}: is damaged, or not a {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None

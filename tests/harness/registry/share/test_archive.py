@@ -233,6 +233,12 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
     "continues after its end": lambda whole: whole + gzip.compress(bytes(1 << 20)),
     "no archive in it": lambda _: gzip.compress(b"text" * 1000),
+    "a size below zero": lambda whole: gzip.compress(
+        tarfile.TarInfo.create_pax_global_header({"size": "-5"}) + gzip.decompress(whole)
+    ),
+    "an index beyond memory": lambda whole: gzip.compress(
+        tarfile.TarInfo.create_pax_global_header({"size": f"-{1 << 80}"}) + gzip.decompress(whole)
+    ),
     "headers alone": lambda _: gzip.compress(tarfile.TarInfo.create_pax_global_header({"a": "b"}) * 1000),
 }
 
