@@ -15,7 +15,8 @@ RESERVED_VARIABLES = frozenset(
     | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN", "MATRIX_DATA", "MATRIX_PROGRESS"}
 )
 
-# Linux's MAX_ARG_STRLEN, in bytes, for NAME=value and its terminating null byte.
+# Most bytes of all NAME=value together, with their terminating null bytes: Linux's MAX_ARG_STRLEN, for each of them.
+# Every record repeats them.
 MOST_BYTES = 131_072
 
 
@@ -25,13 +26,13 @@ def check_settable(variables: dict[str, str]) -> dict[str, str]:
     Raises:
         ValueError: when a name or value is invalid, or the variable may not be set in the matrix file.
     """
+    if sum(len(f"{name}={value}\0".encode()) for name, value in variables.items()) > MOST_BYTES:
+        raise ValueError(f"they have more than {MOST_BYTES} bytes together, and every record repeats them")
     for name, value in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not a name of a variable")
         if "\0" in value:
             raise ValueError(f"{name} holds a null character, which no variable can")
-        if len(f"{name}={value}".encode()) >= MOST_BYTES:
-            raise ValueError(f"{name} and its value have {MOST_BYTES} bytes or more, too many to start a process")
         if name in RESERVED_VARIABLES:
             raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:

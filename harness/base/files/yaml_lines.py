@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 DEEPEST = 100
 """Most nodes within each other."""
 MOST_VALUES = 100_000
-"""Most nodes, each counted as often as anchors name it: a few lines can make billions."""
+"""Most nodes, each counted as often as anchors name it: a few lines can make billions. Four characters count as one."""
 
 # Longest integer, in characters: a 64-bit number in binary. Python cannot even print a number of some thousand digits.
 LONGEST_INTEGER = 67
@@ -132,9 +132,9 @@ def parse_yaml(text: str, file: Path) -> Document:
 
 
 def _size(node: Node, known: dict[int, int]) -> int:
-    """Return how many values a node has with all anchors written out; one that contains itself is refused later."""
+    """Return how much a node has of MOST_VALUES with all anchors written out; one that contains itself is refused later."""
     if isinstance(node, ScalarNode):
-        return 1
+        return 1 + len(node.value) // 4
     if id(node) not in known:
         known[id(node)] = 1
         inner = node.value if isinstance(node, SequenceNode) else [part for entry in node.value for part in entry]

@@ -105,10 +105,10 @@ REFUSED = {
         "two:",
         ["A holds a null character"],
     ),
-    "a value that no process can be started with": (
-        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {A: '" + "é" * 65_535 + "'}}",
+    "values that no process can be started with": (
+        f"presets:\n  plain: {{description: p}}\n  two: {{description: t, variables: {{A: &a {'é' * 32_767}, B: *a}}}}",
         "two:",
-        ["A and its value have 131072 bytes or more"],
+        ["they have more than 131072 bytes together"],
     ),
     **{
         f"{what} beyond what can be counted": (text, line, ["or less, not "])

@@ -80,6 +80,8 @@ def test_a_few_lines_do_not_make_billions_of_values(shape: str) -> None:
     lines = ["x0: &x0 {a: 1}", *(f"x{n}: &x{n} {shape.replace('before', f'x{n - 1}')}" for n in range(1, 40))]
     with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: its anchors expand to more than 100000 values"):
         data("\n".join(lines))
+    with pytest.raises(UserError, match="anchors expand to more than 100000 values"):
+        data(f"x: [&x {'x' * 4000}{', *x' * 1000}]")
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000])
