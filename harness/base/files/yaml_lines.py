@@ -132,7 +132,7 @@ def parse_yaml(text: str, file: Path) -> Document:
 
 
 def _size(node: Node, known: dict[int, int]) -> int:
-    """Return how much a node has of MOST_VALUES with all anchors written out; one that contains itself is refused later."""
+    """Return how much of MOST_VALUES a node has with anchors written out; one that contains itself is refused later."""
     if isinstance(node, ScalarNode):
         return 1 + len(node.value) // 4
     if id(node) not in known:
