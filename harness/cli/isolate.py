@@ -1,18 +1,22 @@
 """`matrix isolate`: tells whether the cell, its stack, a GPU or the host is at fault."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.base.errors import UserError
-from harness.campaign.controls.isolate import isolate_fault, plain_cells, question_about, suspect_of
+from harness.campaign.controls.isolate import isolate_fault, last_failure, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
+from harness.host.fingerprint import machine_of
+from harness.matrix.workloads import Workload
+from harness.report.invocation import changed_options, has_own_data
 from harness.screen.fitted import print_sentences
 from harness.search.fault_isolation import MOST_RUNS
 
@@ -28,6 +32,8 @@ def isolate_command(
     settings: Settings, /, cell: str, other: str | None, max_runs: int, as_json: bool, **options: Any
 ) -> None:
     """Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.
+
+    Without --workload, the runs do what CELL's last such failure did: its workload, strategy and data.
 
     It alternates new runs of CELL, of its stack's plain cell and of another stack's plain cell, each on the GPU where
     CELL failed and on another GPU. The failures that raised the question are not counted in the answer. The probability
@@ -45,16 +51,40 @@ def isolate_command(
     others = [settings.cell(other)] if other else []
     if any(one.stack == chosen.stack or one.preset.name != "plain" for one in others):
         raise UserError(f"--other {other}: give a plain cell of another stack than {chosen.stack.name}")
-    workload = chosen_workload(settings, "default", options)
+    workload, options = _work(settings, cell, options)
     place = bench_options(settings, options)
     bench, _ = open_bench_for(place, [chosen, *others], workload)
     rows = Index(results).rows()
     stacks = others or plain_cells(matrix, rows, bench)
     question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
     with search_shown(settings) as display:
+        display.problem(question.in_words(workload))
         answer = isolate_fault(bench, question, workload, display, max_runs)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:
         print_sentences(out, [answer.sentence])
     sys.exit(0 if answer.answered else 1)
+
+
+def _work(settings: Settings, cell: str, options: dict[str, Any]) -> tuple[Workload, dict[str, Any]]:
+    """Return what to run, and the options with what was not given: as the last failure ran, if no workload is named."""
+    matrix = settings.matrix
+    failed = None if options["workload"] else last_failure(settings.results, machine_of(settings.root), matrix, cell)
+    if failed is None:
+        return chosen_workload(settings, "default", options), options
+    lookback = failed.options.get("lookback")
+    had = {
+        "workload": failed.workload,
+        "executor": failed.executor,
+        "lookback": None if lookback == matrix.workloads[failed.workload].lookback else lookback,
+        "data": Path(failed.data.path) if has_own_data(failed) else None,
+    }
+    options |= {name: value for name, value in had.items() if options[name] is None}
+    # What a stage changed.
+    changed = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in changed_options(failed, matrix).items()
+    }
+    changed |= {"backend": None} if "strategy" in changed else {}
+    return chosen_workload(settings, "default", options).model_copy(update=changed), options

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.base.files.hashes import json_hash
+from harness.base.files.storage import json_hash
+from harness.base.wording import listed
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PlannedRun
@@ -15,8 +16,10 @@ from harness.campaign.controls.comparisons import PlacedTrials, searched
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
 from harness.diagnosis.rules import load_signatures
+from harness.evidence.files.run_files import Intent
 from harness.evidence.index import Index
 from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
+from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Cell, Matrix
@@ -60,6 +63,13 @@ class Question:
     def controls(self) -> Controls:
         """The controls that these cells and GPUs allow."""
         return Controls("cell" in self.cells, "other-plain" in self.cells, len(self.gpus) > 1)
+
+    def in_words(self, workload: Workload) -> str:
+        """Return what is going to be run, and where."""
+        by = "" if workload.strategy == "single" else f" by strategy {workload.strategy}"
+        cells = listed([one.id for one in self.cells.values()])
+        places = " and on ".join(f"GPU {' and '.join(map(str, one))}" for one in self.gpus)
+        return f"runs of workload {workload.name}{by} in {cells}, on {places}"
 
 
 def may_be_the_hosts(row: Row, counts: Counts) -> bool:
@@ -232,6 +242,18 @@ def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
     mine = [row for row in rows if row.cell == cell and row.workload == workload.name]
     found = suspects(mine, counts_of(bench.results))
     return found[0] if found else Suspect(cell, 0, bench.gpus[0] if bench.gpus else 0, "")
+
+
+def last_failure(results: Results, machine: str, matrix: Matrix, cell: str) -> Intent | None:
+    """Return the newest run of a cell on this machine that failed in a way that a GPU or the host can cause.
+
+    None if there is none of a workload of the matrix file.
+    """
+    rows = [row for row in Index(results).rows() if row.machine == machine and not row.imported]
+    mine = [row for row in rows if row.cell == cell and row.workload in matrix.workloads]
+    found = suspects(mine, counts_of(results))
+    record = results.record(found[0].last) if found else None
+    return record.intent if record else None
 
 
 def _most_often(rows: Sequence[Row]) -> int:

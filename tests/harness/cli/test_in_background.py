@@ -107,7 +107,7 @@ def test_what_it_runs_is_not_ended_with_the_terminal(
         "open_bench_for": lambda *_, **__: (None, {CELL: None}),
         "minimum_lines": lambda *_: [],
         "suspect_of": lambda *_: None,
-        "question_about": lambda *_: None,
+        "question_about": lambda *_: SimpleNamespace(in_words=str),
         "plain_cells": lambda *_: [],
     }
     for each, made in of_none.items():
