@@ -18,7 +18,7 @@ from harness.cli.shared import Settings, as_json, as_typed, err, out, pass_setti
 from harness.diagnosis.explain import explain_record
 from harness.diagnosis.explain_log import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
-from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
 from harness.report.invocation import changed_options, work_words
@@ -142,13 +142,17 @@ def _explained(
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     intent, matrix = quoted.intent, settings.matrix
-    if intent.program or "strategy" in changed_options(intent, matrix):
+    stage = _stage_on_all(intent, matrix)
+    if stage and set(told["try"]) <= set(matrix.cells):
+        work = ["--stage", stage, *work_words(intent, matrix, "")]
+        tries = [settings.invocation.command("run", cell, *work) for cell in told["try"]]
+    elif intent.program or "strategy" in changed_options(intent, matrix):
         # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing; nor
         # would it with our app instead of the user's program.
         tries = _variables(settings, found)
     else:
         # Build the cells from the record's own stack: a record from another host may use another name for its stack.
-        work = work_words(intent, matrix)
+        work = [*work_words(intent, matrix)]
         tries = [settings.invocation.command("run-cell", cell, *work) for cell in told["try"]]
     detail = "" if quoted.detail in found.cause else f": {quoted.detail}"
     lines = [run, f"outcome   {quoted.ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
@@ -157,6 +161,13 @@ def _explained(
         lines[:4] = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines[:4]]
     log = [] if found.lines or not folder.log.is_file() else [f"log       {folder.log}"]
     return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
+
+
+def _stage_on_all(intent: Intent, matrix: "Matrix") -> str | None:
+    """Return the stage of the matrix file that trains on all GPUs as a run did; None if there is none."""
+    mine = intent.workload, intent.options.get("strategy")
+    on_all = (one for one in matrix.stages.values() if one.devices == "all" and (one.workload, one.strategy) == mine)
+    return next((one.name for one in on_all if set(changed_options(intent, matrix)) == {"strategy"}), None)
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

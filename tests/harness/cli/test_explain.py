@@ -344,19 +344,26 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     assert "evil" not in command("r2").stdout
 
 
-@pytest.mark.parametrize("own_program", [False, True])
-def test_variables_are_named_where_run_cell_cannot_repeat_what_failed(
-    command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix, own_program: bool
+@pytest.mark.parametrize("what", ["a strategy", "a stage", "a program"])
+def test_variables_are_named_where_no_command_repeats_what_failed(
+    command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix, what: str
 ) -> None:
     stack = {"stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "device": "cuda", "gpus": (0, 1)}
-    work: dict[str, Any] = {"options": options_of(matrix.workloads["quick"]) | {"strategy": "ddp", "devices": 2}}
-    if own_program:
+    workload = "standard" if what == "a stage" else "quick"
+    options = options_of(matrix.workloads[workload]) | {"strategy": "ddp", "devices": 2}
+    work: dict[str, Any] = {"workload": workload, "options": options, "executor": "process"}
+    if what == "a program":
         work = {"program": Program(command=("python", "train.py"), source="code"), "workload": "app-mine"}
     record = make_record("r1", "failed", "crash", "it failed", **work, **stack)
     folder = results.begin(record.intent)
     (folder / "log.txt").write_text("RuntimeError: NCCL error: unhandled system error\n", encoding="utf-8")
     results.finish(record)
     tries = [line for line in command("r1").stdout.splitlines() if line.startswith("try ")]
+    if what == "a stage":
+        assert len(tries) == 2
+        for preset, tried in zip(("no-p2p", "debug-collectives"), tries, strict=True):
+            assert f" run rocm6.3-torch2.9.1-{preset} --stage two-gpus --executor process --data " in tried
+        return
     assert tries == [
         "try       NCCL_P2P_DISABLE=1 (preset no-p2p)",
         "try       NCCL_DEBUG=INFO (preset debug-collectives)",
