@@ -64,6 +64,7 @@ WRONG = {
         "--digest latest: not sha256: and 64 hexadecimal digits; `",
     ),
     "a cell for a folder": (["save", "cpu-plain"], "save: FOLDER is missing, as in "),
+    "a folder before its cell": (["save", "there", "cpu-plain"], "save: FOLDER is missing, as in "),
     "a folder for a cell": (
         ["save", "there"],
         "save: CELLS... is missing, as in `.venv/bin/matrix save cpu-plain FOLDER`",
