@@ -147,7 +147,9 @@ def forecast_lines(told: StageForecast) -> list[str]:
         needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
         lines.append(f"  no room{' beside those' if fitting else ''} for: {needed}; free some, or they are left out")
     takes = ", ".join(f"{span(seconds)} to `{tier}`" for tier, seconds in told.tier_seconds.items())
-    reach = f"{span(told.budget_seconds)} can reach `{told.reachable}`" if told.reachable else "that reaches no tier"
+    reach = (
+        f"{span(told.budget_seconds)} can reach {f'`{told.reachable}`' if told.reachable else 'no verdict but `seen`'}"
+    )
     lines += [
         f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
         f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",

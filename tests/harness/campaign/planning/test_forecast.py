@@ -166,7 +166,8 @@ def test_stacks_without_room_are_named_and_those_that_fit_are_run(stage_forecast
 
 
 @pytest.mark.parametrize(
-    ("hours", "tier"), [(10, "can reach `good`"), (3, "can reach `candidate`"), (0.5, "reaches no tier")]
+    ("hours", "tier"),
+    [(10, "can reach `good`"), (3, "can reach `candidate`"), (0.5, "30 min can reach no verdict but `seen`")],
 )
 def test_a_budget_reaches_a_tier_or_none(stage_forecast: StageForecast, hours: float, tier: str) -> None:
     reachable = next((name for name, seconds in stage_forecast.tier_seconds.items() if seconds <= hours * HOUR), None)
