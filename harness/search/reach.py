@@ -56,7 +56,9 @@ def reach_in_words(
     hours = f" and {ceil(needed.hours * 10) / 10:.1f} hours of training" if needed.hours else ""
     said = f"known-good takes {needed.starts} starts{hours} without a failure{boots}{best}"
     if run_seconds is None or run_hours is None:
-        return f"{said}; the first runs show how long that takes"
+        least = needed.hours * 3600 / lanes
+        short = f"; {span(goal.budget)} cannot reach it" if goal.budget is not None and goal.budget < least else ""
+        return f"{said}{short}; the first runs show how long that takes"
     takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours, lanes) for tier in TIERS}
     longest, runs = takes["known_good"], runs_to("known_good", goal, thresholds, run_hours)
     each = f"(assumed: {span(run_seconds)} each)" if assumed else "as long as those before"

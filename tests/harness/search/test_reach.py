@@ -16,6 +16,10 @@ def test_what_known_good_takes_is_said_before_anything_was_run() -> None:
         "known-good takes 33 starts and 10.3 hours of training without a failure, on 2 boots; "
         "the first runs show how long that takes"
     )
+    assert "boots; 20 min cannot reach it; the first" in reach_in_words(
+        replace(ALONE, budget=1200.0), THRESHOLDS, None, None
+    )
+    assert "cannot" not in reach_in_words(replace(ALONE, budget=40000.0), THRESHOLDS, None, None)
     many = reach_in_words(Goal(0.9, 0.95, among=40), THRESHOLDS, None, None)
     assert "69 starts and 21.9 hours" in many
     assert "(held to 0.9988, as the best of 40)" in many
