@@ -83,12 +83,13 @@ def test_a_part_of_the_volume_is_not_taken_for_the_whole(path, own):
         read_vendor(path, columns=own)
 
 
-def test_date_and_time_in_two_columns(path):
+@pytest.mark.parametrize("time", ["%H:%M:%S", "%I:%M:%S %p"])
+def test_date_and_time_in_two_columns(path, time):
     """Sierra Chart's text export: the close is named Last, and columns with numbers of trades follow."""
     frame = synthetic(5)
     columns = {
         "Date": local(frame, "America/New_York", "%Y/%m/%d"),
-        " Time": local(frame, "America/New_York", "%H:%M:%S"),
+        " Time": local(frame, "America/New_York", time),
         " Open": frame["open"],
         " High": frame["high"],
         " Low": frame["low"],
