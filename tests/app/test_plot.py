@@ -479,7 +479,7 @@ def test_an_interruption_leaves_the_old_picture_and_nothing_else(capsys, merged,
     output = tmp_path / "p.png"
     output.write_bytes(b"old")
     monkeypatch.setattr("vpoc.plots.render.to_bytes", interrupted)
-    code, out, err = vpoc(capsys, "--data", merged, "--output", output)
+    code, out, err = vpoc(capsys, "--data", merged, "--output", output, "--force")
     assert (code, out, err) == (130, "", "\nvpoc: interrupted\n")
     assert [file.name for file in tmp_path.iterdir()] == ["p.png"]
     assert output.read_bytes() == b"old"

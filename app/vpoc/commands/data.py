@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, in_file_option, together
+from vpoc.commands.shared_options import (
+    ACCEPT_OPTION,
+    FORCE_OPTION,
+    IN_FILE,
+    JSON_OPTION,
+    ROWS_OPTION,
+    in_file_option,
+    together,
+)
 from vpoc.errors import UserError, printable
 
 READING_OPTIONS = together(
@@ -37,7 +45,6 @@ READING_OPTIONS = together(
         click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
     ]
 )
-FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT even if something else wrote it.")
 SHOWN_LINES = 20
 # Names to show for keys that do not explain themselves.
 SHOWN_AS = {
@@ -178,16 +185,18 @@ def check_command(
     if merged and not has_vix_column(file):
         require_merged(file)
     if output is not None:
+        listed = changes or output.with_name(f"{output.stem}.changes.csv")
         require_replaceable(output, force=False, give="another OUTPUT to --fix")
+        require_replaceable(listed, force=False, give="another --changes")
     reading = _reading(**how)
     quality = inspect(file, lookback, rows, accepted, **reading)
     document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)
     errors = quality.errors
     if output is not None:
-        listed = changes or output.with_name(f"{output.stem}.changes.csv")
         fixed = fix(file, quality, output, listed, **reading)
         note_own(output)
+        note_own(listed)
         errors = inspect(output, lookback, rows, accepted, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done

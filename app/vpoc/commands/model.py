@@ -12,6 +12,7 @@ from vpoc.commands.shared_options import (
     CHUNK_SIZE_OPTION,
     DATA_OPTION,
     DEVICE_OPTION,
+    FORCE_OPTION,
     IN_FILE,
     JSON_OPTION,
 )
@@ -82,6 +83,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
     help="Accept data of another symbol, tick or bar length than the model was trained on.",
 )
 @ACCEPT_OPTION
+@FORCE_OPTION
 def predict_command(
     model: Path,
     data: Path,
@@ -92,6 +94,7 @@ def predict_command(
     use_mixed_precision: bool,
     others: tuple[str, ...],
     accepted: tuple[str, ...],
+    force: bool,
 ) -> None:
     """Apply a model to new data, and score it on the sessions that it has not seen.
 
@@ -100,6 +103,11 @@ def predict_command(
     (in_training), where a good score proves nothing.
     A session that is still open at the end of the file is included when the model works on bars.
     """
+    from vpoc.data.own_output import require_replaceable, write_own  # noqa: PLC0415
+    from vpoc.files import require_output  # noqa: PLC0415
+
+    require_output(output, model, data)
+    require_replaceable(output, force=force)
     with importing("torch"):
         from vpoc.data.checks.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.data.load import load_bars  # noqa: PLC0415
@@ -107,13 +115,11 @@ def predict_command(
         from vpoc.evaluation.unseen import forecast_in_words, unseen_in_words  # noqa: PLC0415
         from vpoc.features.build import build_features  # noqa: PLC0415
         from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
-        from vpoc.files import require_output, write_atomic  # noqa: PLC0415
         from vpoc.training.model_file.artefact import load_model, require_finite  # noqa: PLC0415
         from vpoc.training.model_file.predict import predict as probabilities  # noqa: PLC0415
         from vpoc.training.model_file.predict import require_match, unnamed_symbol  # noqa: PLC0415
         from vpoc.training.model_file.prediction import with_levels  # noqa: PLC0415
 
-    require_output(output, model, data)
     loaded = load_model(model)
     require_finite(loaded)
     require_device(device)
@@ -134,7 +140,7 @@ def predict_command(
     frame = with_levels(found, bars, features, loaded.market)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
-    write_atomic(output, buffer.getvalue())
+    write_own(output, buffer.getvalue())
     notes = [unnamed_symbol(loaded, features.market), *features.notes()]
     if outside:
         notes.append(f"outside what the rows that trained the model had, in so many rows: {', '.join(outside)}")

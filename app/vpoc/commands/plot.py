@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from vpoc.commands.shared_options import DATA_OPTION, IN_FILE, PLACEMENT_OPTION, VALUE_AREA_OPTION
-from vpoc.files import require_output, require_writable, write_atomic
+from vpoc.commands.shared_options import DATA_OPTION, FORCE_OPTION, IN_FILE, PLACEMENT_OPTION, VALUE_AREA_OPTION
+from vpoc.files import require_output, require_writable
 
 _EPOCH = datetime(1970, 1, 1)
 _DAY = click.DateTime(["%Y-%m-%d"])
@@ -28,6 +28,7 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @click.option(
     "--overnight", is_flag=True, help="Draw the bars from 18:00 to 17:00; the profile stays that of regular hours."
 )
+@FORCE_OPTION
 def plot_command(
     data: Path,
     output: Path,
@@ -38,6 +39,7 @@ def plot_command(
     value_area: str,
     row_ticks: int,
     overnight: bool,
+    force: bool,
 ) -> None:
     """Draw a session, or a range of them, with its volume profile.
 
@@ -57,16 +59,18 @@ def plot_command(
         raise click.UsageError("--date is for one session, --from and --to are for a range; give one of the two")
 
     from vpoc.data.load import load_bars  # noqa: PLC0415
+    from vpoc.data.own_output import require_replaceable, write_own  # noqa: PLC0415
     from vpoc.plots.picture import make_picture  # noqa: PLC0415
     from vpoc.plots.render import matplotlib_of_its_own, picture_format, to_bytes  # noqa: PLC0415
     from vpoc.plots.study import Method  # noqa: PLC0415
 
     kind = picture_format(output)
     require_output(output, data)
+    require_replaceable(output, force=force)
     require_writable(output.parent)
     begin, end = first or date, last or date
     dates = ((begin - _EPOCH).days, (end - _EPOCH).days) if begin and end else None
     picture = make_picture(load_bars(data), dates, Method(placement, value_area, row_ticks, overnight))
     with matplotlib_of_its_own(output.parent):
-        write_atomic(output, to_bytes(picture.figure(), kind, picture.heading))
+        write_own(output, to_bytes(picture.figure(), kind, picture.heading))
     click.echo(f"{output}: {picture.heading}")

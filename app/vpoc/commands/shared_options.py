@@ -175,6 +175,7 @@ ACCEPT_OPTION = click.option(
     callback=_rule_names,
     help="Accept data that breaks this rule of `vpoc check`; can be given several times.",
 )
+FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT even if something else wrote it.")
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -282,6 +282,7 @@ def test_the_command(merged, tmp_path, capsys):
     assert f"{copy}: 1 rows dropped, 0 changed, 0 moved; {tmp_path / 'copy.changes.csv'} lists them" in captured.out
     assert (tmp_path / "copy.changes.csv").read_text().startswith("line,action,reason,was,now\n501,dropped,")
     assert copy.read_text() == "".join(lines[:500] + lines[501:])
+    assert run(["check", str(path), "--lookback", "20", "--fix", str(copy)]) == 0
     assert run(["check", str(path), "--changes", str(copy)]) == 2
     other = copy.with_name("other.csv")
     other.write_text("mine")
