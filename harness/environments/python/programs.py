@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -16,7 +17,7 @@ from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.storage import create, read_regular
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
-from harness.matrix.programs import DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
+from harness.matrix.programs import CHECKPOINT, DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 
 PROGRAMS = CACHE / "programs"
 # Folders that tools make beside a source, and that no program needs.
@@ -28,6 +29,7 @@ MOST_NAMES = 1000
 # Most bytes of a requirements file: ten thousand lines.
 MOST_REQUIREMENTS_BYTES = 1 << 20
 EXECUTABLE = 0o111
+PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 def take_program(program: Program, where: str) -> Program:
@@ -42,6 +44,10 @@ def take_program(program: Program, where: str) -> Program:
         )
     if not program.data and any(DATA in word for word in program.command):
         raise UserError(f"{where}: {DATA} in the command is the folder of the data; name it with --data, or `data:`")
+    if any(CHECKPOINT in word for word in program.command):
+        raise UserError(f"{where}: {CHECKPOINT} goes into --resume-with, or `resume:`; leave it out of the command")
+    if unknown := PLACEHOLDER.search(" ".join(program.resume).replace(CHECKPOINT, "")):
+        raise UserError(f"{where}: {unknown[0]} in --resume-with, or `resume:`, is not known; write {CHECKPOINT}")
     source = Path(program.source)
     if not source.is_dir():
         raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")

@@ -53,6 +53,11 @@ def typed(place: Path, *words: str) -> Result:
         (["--", "python", "a.py"], "the command `python a.py` needs --app DIR, the folder of your program"),
         (["--app", "no-such", "--", "x"], "no-such: no such folder"),
         (["--app", ".", "--resume-with", "--from {checkpoint}", "--", "x"], "is what `checkpoint:` matches; give that"),
+        (
+            ["--app", ".", "--resume-with", "--from {last}", "--", "x"],
+            "{last} in --resume-with, or `resume:`, is not known",
+        ),
+        (["--app", ".", "--", "x", "--from", "{checkpoint}"], "{checkpoint} goes into --resume-with"),
         (["--app", ".", "--progress", r"step (\d+)", "--", "x"], r"'step (\d+)' needs a group (?P<step>...)"),
         (["--app", ".", "--stall-limit", "1s", "--", "x"], "--stall-limit: should be 2 or more, not 1"),
         (["--stall-limit", "90s"], "--stall-limit goes with --app DIR, the folder of your program"),
