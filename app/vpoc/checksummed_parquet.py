@@ -89,6 +89,13 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
     return pl.read_parquet(io.BytesIO(content)), facts
 
 
+def names_digest(path: Path) -> bool:
+    """Return whether `write_checksummed` wrote the file `path`, which may have been damaged since."""
+    with path.open("rb") as stream:
+        stream.seek(max(stream.seek(0, io.SEEK_END) - TAIL, 0))
+        return _found(stream.read()) is not None
+
+
 def checksummed_facts(path: Path, key: str) -> dict[str, Any]:
     """Return the facts that `write_checksummed` was given for the file `path`, read with little memory.
 

@@ -49,11 +49,12 @@ def features_command(
     digest = hash_in_thread(data) if cache is not None and (cache.exists() or output.exists()) else None
 
     with importing("polars"):
-        from vpoc.features.store import held_features, write_features  # noqa: PLC0415
+        from vpoc.features.store import held_features, require_no_other_file, write_features  # noqa: PLC0415
 
         if digest and vpoc_path == "cpu" and (held := held_features(output, digest, options, chosen["accepted"])):
             click.echo(_said(output, held))
             return
+        require_no_other_file(output)
         from vpoc.features.compute import compute_features  # noqa: PLC0415
 
     with progress:

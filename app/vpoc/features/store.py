@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from vpoc import __version__
-from vpoc.checksummed_parquet import DamagedError, checksummed_facts, read_checksummed, write_checksummed
+from vpoc.checksummed_parquet import DamagedError, checksummed_facts, names_digest, read_checksummed, write_checksummed
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
@@ -40,6 +40,17 @@ def read_features(path: Path) -> FeatureSet:
     except DamagedError as error:
         raise _damaged(path) from error
     return _feature_set(path, frame, facts)
+
+
+def require_no_other_file(path: Path) -> None:
+    """Raise UserError when a file is at `path` that `write_features` did not write; one that was damaged may go."""
+    try:
+        if path.exists() and not names_digest(path):
+            raise UserError(
+                f"{path}: is there, and is not what this command wrote; give another --output, or remove it"
+            )
+    except OSError as error:
+        raise from_os_error(error, path) from error
 
 
 def held_features(
