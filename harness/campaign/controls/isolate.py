@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.base.files.storage import json_hash
+from harness.base.files.hashes import json_hash
 from harness.base.wording import listed
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.files.storage import file_hash
+from harness.base.files.hashes import file_hash
 from harness.environments.docker import own_images
 from harness.environments.docker.images import Image
 from harness.environments.python.wheelhouse import locked_versions
