@@ -21,6 +21,7 @@ from harness.cli.shared import (
     print_lines,
     worded,
 )
+from harness.environments.docker.own_images import is_own
 from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
@@ -136,6 +137,8 @@ def _promoted(evidence: KnownGood, is_: str) -> str:
     rate = f"starts above {evidence.low:.2f} at {percent(evidence.confidence)} confidence"
     best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
     until = f"until {day_of(evidence.expires_at)}"
+    if not is_own(evidence.image):
+        until += f"; its image was not built here; `matrix verify {evidence.cell}` compares"
     return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {evidence.shown}, {rate}{best}; {until}"
 
 

@@ -1,0 +1,21 @@
+"""Tests of what `matrix promote` prints."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cli.promote import _promoted
+from harness.environments.docker import own_images
+from harness.environments.docker.images import Image
+from harness.registry.tags.promotions import KnownGood
+
+
+def test_promote_says_that_an_image_was_not_built_here(
+    make_evidence: Callable[..., KnownGood], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
+    evidence = make_evidence(image="sha256:1")
+    assert _promoted(evidence, "is").endswith("; its image was not built here; `matrix verify cpu-plain` compares")
+    own_images.remember(Image("sha256:1", {}, (), 1))
+    assert "not built here" not in _promoted(evidence, "is")
