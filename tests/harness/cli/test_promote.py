@@ -15,7 +15,7 @@ def test_promote_says_that_an_image_was_not_built_here(
     make_evidence: Callable[..., KnownGood], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
-    evidence = make_evidence(image="sha256:1")
+    evidence = make_evidence()
     assert _promoted(evidence, "is").endswith("; its image was not built here; `matrix verify cpu-plain` compares")
-    own_images.remember(Image("sha256:1", {}, (), 1))
+    own_images.remember(Image(evidence.image, {}, (), 1))
     assert "not built here" not in _promoted(evidence, "is")
