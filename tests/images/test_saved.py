@@ -9,6 +9,7 @@ from secrets import token_hex
 import pytest
 
 from harness.base.errors import NoSpaceError, UserError
+from harness.environments.docker import own_images
 from harness.environments.docker.images import PREFIX, Image, find
 from harness.faults.own_engine import OwnEngine
 from harness.host.engine import Engine
@@ -33,6 +34,7 @@ def quiet(_: str) -> None:
 def small(engine: Engine, bases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Images]:
     """Yield two images with a common layer and a small one each, not gigabytes; with a separate key and cache."""
     monkeypatch.setattr(attached, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
     made: Images = {}
     mark = token_hex(4)
     (tmp_path / "context").mkdir()
@@ -47,6 +49,7 @@ def small(engine: Engine, bases: tuple[str, str], monkeypatch: pytest.MonkeyPatc
         subprocess.run(command, input=text, text=True, check=True, capture_output=True, env=environment)
         image = find(engine, name)
         assert image
+        own_images.remember(image)
         made[cell] = image
     monkeypatch.setattr(save, "built_image", lambda _, cell: made[cell.id])
     yield made
