@@ -18,21 +18,27 @@ PIECE = 1 << 20
 # Files that an engine makes in each container.
 OF_CONTAINER = {".dockerenv", "dev/console", "etc/hostname", "etc/hosts", "etc/mtab", "etc/resolv.conf"}
 # Parts of an image's configuration that decide how a container of it runs.
-CONFIGURED = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Volumes", "ExposedPorts")
+CONFIGURED = (
+    *("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Volumes", "ExposedPorts"),
+    *("Healthcheck", "OnBuild", "Shell", "StopSignal"),
+)
 # Most differences that are kept; somebody else's image may have more than memory holds.
 MOST_DIFFERENCES = 1000
-PARTS = ("kind", "mode", "owner", "link", "content")
+PARTS = ("kind", "mode", "owner", "link", "content", "attributes")
+# How an archive names extended attributes, such as the capabilities that a program gets.
+ATTRIBUTE = "SCHILY.xattr."
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file, folder or link in an image, without its time."""
+    """A file, folder or link in an image, without its time. `attributes`: a digest of the extended ones."""
 
     kind: str
     mode: int
     owner: tuple[int, int]
     link: str
     content: str
+    attributes: str = ""
 
 
 def tree_of(engine: Engine, image: Image) -> dict[str, ImageFile]:
@@ -127,7 +133,7 @@ def _difference(path: str, one: ImageFile | None, other: ImageFile | None) -> st
 def _shown(part: str, value: Any) -> str:
     if part == "mode":
         return f"{value:04o}"
-    return value[:12] if part == "content" else str(value)
+    return value[:12] or "none" if part in ("content", "attributes") else str(value)
 
 
 def _entries(files: Iterable[tuple[str, tarfile.TarInfo, IO[bytes] | None]]) -> Iterator[tuple[str, ImageFile]]:
@@ -138,10 +144,13 @@ def _entry(member: tarfile.TarInfo, stream: IO[bytes] | None) -> ImageFile:
     digest = hashlib.sha256()
     while stream and (piece := stream.read(PIECE)):
         digest.update(piece)
-    kind = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}.get(member.type, "file")
+    other = "file" if member.isreg() else "special file"
+    kind = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}.get(member.type, other)
     content = digest.hexdigest() if kind == "file" else ""
+    attributes = sorted(one for one in member.pax_headers.items() if one[0].startswith(ATTRIBUTE))
+    digested = hashlib.sha256(ascii(attributes).encode()).hexdigest() if attributes else ""
     # Mask the mode, because an engine's archive may include the bits of the file type.
-    return ImageFile(kind, member.mode & 0o7777, (member.uid, member.gid), member.linkname, content)
+    return ImageFile(kind, member.mode & 0o7777, (member.uid, member.gid), member.linkname, content, digested)
 
 
 class PieceStream(RawIOBase):

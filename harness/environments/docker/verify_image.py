@@ -39,6 +39,7 @@ SHARED = ("wheels", "kernels", "locks", "debs")
 CHECKED_OUT = "MATRIX_VERIFY_CHECKED_OUT"
 # Git refuses to clone, so that a revision that does not know CHECKED_OUT cannot check out another one either.
 NO_CLONES = {"GIT_ALLOW_PROTOCOL": "none"}
+INFORMING = "org.opencontainers.image."
 EQUAL, SAME_CONTENT, DIFFERENT = "same layers", "same content", "different"
 
 
@@ -110,7 +111,7 @@ def compare_with_rebuilt(engine: Engine, image: Image, cell: Cell, notify: Notif
         same = sum(one == other for one, other in zip(image.layers, again.layers, strict=False))
         layers = max(len(image.layers), len(again.layers))
         found = _told_otherwise("", configured(engine, image), configured(engine, again))
-        found += _told_otherwise("label ", _own_labels(image), _own_labels(again))
+        found += _told_otherwise("label ", _labels_with_effect(image), _labels_with_effect(again))
         if same < layers:
             notify("comparing file by file")
             found += differences_from(engine, image, tree_of(engine, again))
@@ -151,8 +152,9 @@ def _told_otherwise(kind: str, one: dict[str, Any], other: dict[str, Any]) -> li
     return [f"{kind}{name}: {one.get(name)} and {other.get(name)}" for name in differing]
 
 
-def _own_labels(image: Image) -> dict[str, str]:
-    return {name: value for name, value in image.labels.items() if name.startswith(PREFIX)}
+def _labels_with_effect(image: Image) -> dict[str, str]:
+    """Return the labels without those that only inform: other programs obey some, such as `devcontainer.metadata`."""
+    return {name: value for name, value in image.labels.items() if not name.startswith(INFORMING)}
 
 
 def _by_checkout(image: Image, revision: str, notify: Notify) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Tests of what an image is built again from, and why it cannot be, on an engine with one base. Nothing is built."""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,13 @@ from harness.base.errors import UserError
 from harness.environments.docker import verify_image
 from harness.environments.docker.images import PREFIX, REVISION, Image, cell_labels, informative_labels, inputs_of
 from harness.environments.docker.source_state import source_revision
-from harness.environments.docker.verify_image import CHECKED_OUT, NO_CLONES, Comparison, verify_by_rebuilding
+from harness.environments.docker.verify_image import (
+    CHECKED_OUT,
+    NO_CLONES,
+    Comparison,
+    compare_with_rebuilt,
+    verify_by_rebuilding,
+)
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
 
@@ -68,6 +76,27 @@ def test_one_of_the_same_inputs_is_compared_here_and_any_other_in_its_revision(
         image = image_of(engine, matrix, **change)
         verify_by_rebuilding(engine, Image(image.id, {**image.labels, REVISION: revision}, (), 1), matrix, print)
     assert called == ["compared", *[f"checked out {revision}"] * 4]
+
+
+def test_what_has_a_program_run_beside_the_files_is_compared_too(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health, label = {"Test": ["CMD", "/bin/sh"]}, {"devcontainer.metadata": '{"privileged": true}'}
+    told = {"sha256:1": {"Config": {"Healthcheck": health, "OnBuild": ["RUN true"], "StopSignal": "9"}}}
+    api = SimpleNamespace(inspect_image=lambda name: told.get(name, {"Config": {}}))
+    again = Image("sha256:2", {"org.opencontainers.image.created": "then"}, (), 1)
+
+    @contextmanager
+    def rebuilt(*_: object) -> Iterator[Image]:
+        yield again
+
+    monkeypatch.setattr(verify_image, "rebuilt", rebuilt)
+    engine = Engine("nowhere", SimpleNamespace(api=api, info=dict))
+    found = compare_with_rebuilt(engine, Image("sha256:1", label, (), 1), matrix.cells[CELL], print)
+    assert [one.partition(":")[0] for one in found.differences] == [
+        *("Healthcheck", "OnBuild", "StopSignal"),
+        "label devcontainer.metadata",
+    ]
 
 
 def test_no_code_runs_here_of_a_commit_that_this_checkout_does_not_contain(
