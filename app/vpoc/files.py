@@ -17,6 +17,8 @@ HASH_BLOCK = 1 << 23
 ROOT = 0
 LARGEST = 8 << 30
 """Most bytes that are read at once: those of a checkpoint that the harness keeps."""
+LONGEST_LINE = 16 << 20
+"""Most bytes of a line of bars, or of blank lines together: what has no line end has to be in memory as a whole."""
 NO_FILE = "this is a pipe or a device; give a file"
 
 
@@ -86,7 +88,7 @@ def hash_in_thread(path: Path) -> Future[str]:
 def line_parts(path: Path, size: int) -> Iterator[bytes]:
     """Yield the file in parts of about `size` bytes that end with a line end, except perhaps the last.
 
-    UserError as above.
+    UserError as above, and for more than LONGEST_LINE bytes in a line.
     """
     left = b""
     try:
@@ -97,10 +99,17 @@ def line_parts(path: Path, size: int) -> Iterator[bytes]:
                 if end:
                     yield part[:end]
                 left = part[end:]
+                require_lines(path, left)
     except OSError as error:
         raise from_os_error(error, path) from error
     if left:
         yield left
+
+
+def require_lines(path: Path, left: bytes) -> None:
+    """Raise UserError when what is `left` of a text file after its last row cannot be one row more."""
+    if len(left) > LONGEST_LINE:
+        raise UserError(f"{path}: has more than {LONGEST_LINE:,} bytes without a row; give a CSV file of bars")
 
 
 def require_writable(folder: Path) -> None:

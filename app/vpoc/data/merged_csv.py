@@ -22,6 +22,7 @@ from vpoc.data.exchange.calendar import FIRST, LAST
 from vpoc.data.merged_head import Head
 from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import from_os_error
+from vpoc.files import LONGEST_LINE, require_lines
 from vpoc.kernel import cores
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterat
         with head.path.open("rb") as stream:
             for _ in range(head.lines):
                 taken(stream.readline())
-            while block := stream.read(size) + stream.readline():
+            while block := stream.read(size) + stream.readline(LONGEST_LINE):
                 taken(block)
                 part = left + block
                 end = part.rfind(b"\n") + 1
@@ -140,6 +141,7 @@ def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterat
                 if end:
                     yield part[:end]
                 left = part[end:]
+                require_lines(head.path, left)
         if hashed is not None:
             hashed.result()
     except OSError as error:

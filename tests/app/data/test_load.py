@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from vpoc import files
 from vpoc.data import merged_csv
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.exchange.sessions import session_dates
 from vpoc.data.load import load_bars, stream_bars
 from vpoc.data.merged_csv import read_rows
 from vpoc.data.merged_head import Head, require_merged
+from vpoc.data.readers import read_vendor
 from vpoc.errors import UserError
 from vpoc.features.build import build_features, stream_features
 from vpoc.features.feature_options import FeatureOptions
@@ -289,6 +291,18 @@ def test_blank_lines_at_the_end_are_no_rows_in_blocks_either(merged, tmp_path, m
     for size in (len(content), len(content) - 20, 1009):
         monkeypatch.setattr(merged_csv, "BLOCK_BYTES", size)
         assert_same(joined(list(stream_bars(path))), load_bars(path), but=("rows_in_file",))
+
+
+@pytest.mark.parametrize(("read", "end"), [(load_bars, "9"), (load_bars, "\0"), (load_bars, "\n"), (read_vendor, "9")])
+def test_what_has_no_rows_is_not_read_to_its_end(tmp_path, monkeypatch, read, end):
+    path = tmp_path / "m.csv"
+    path.write_text(f"{HEADER}2018-01-01T23:00:00Z,4000,4001,3999,4000,9,\n{end * 20_000}")
+    for module in (files, merged_csv):
+        monkeypatch.setattr(module, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("vpoc.data.readers.text.CHUNK", 1000)
+    with pytest.raises(UserError, match=r"m\.csv: has more than 5,000 bytes without a row; give a CSV file of bars"):
+        read(path)
 
 
 @pytest.mark.parametrize("content", ["", HEADER, HEADER[:-1], "\n\n", "ts,open\n1,2\n"])
