@@ -391,6 +391,13 @@ def test_a_svg_names_its_marks_and_its_subject(capsys, merged, tmp_path):
         assert part in text
 
 
+def test_a_symbol_is_neither_a_formula_nor_a_command_to_a_terminal(csv, capsys, tmp_path):
+    path = csv(session("2024-03-04", 20000, 20010, symbol="$ES_$\x07"))
+    code, out, _ = vpoc(capsys, "--data", path, "--output", tmp_path / "p.svg")
+    assert (code, out) == (0, f"{tmp_path / 'p.svg'}: $ES_$\\x07, Mon 2024-03-04\n")
+    assert "<dc:title>$ES_$\\x07, Mon" in (tmp_path / "p.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

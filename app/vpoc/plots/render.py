@@ -18,6 +18,8 @@ FORMATS = (".png", ".svg")
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "path.simplify": False,
+    # A symbol, or the name of a file, may have two dollar signs.
+    "text.parse_math": False,
     # Text as outlines, so that a viewer needs no font; a fixed salt for identifiers that do not change between runs.
     "svg.fonttype": "path",
     "svg.hashsalt": "vpoc",

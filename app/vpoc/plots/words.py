@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
 from vpoc.data.exchange.sessions import RTH_OPEN, day
+from vpoc.errors import printable
 from vpoc.plots.study import Method, NakedLine, Study
 
 PLACED = {
@@ -34,7 +35,7 @@ def clock(minute: float) -> str:
 
 def symbol(bars: Bars, row: int) -> str:
     """Return the contract of a bar, or the name of the file if it names none."""
-    return bars.symbols[int(bars.contract[row])] if bars.symbols else bars.path.name
+    return printable(bars.symbols[int(bars.contract[row])] if bars.symbols else bars.path.name)
 
 
 def heading(name: str, studies: Sequence[Study]) -> str:
