@@ -10,6 +10,16 @@ from harness.environments.executors.bounded_log import MAY_LACK_SOME
 LAST_BYTES = 1 << 16
 # The app's own errors begin with this.
 APP_ERROR = "vpoc: "
+# Lines that torch adds below the message of each HIP error, whatever the error is.
+ADVICE = (
+    "HIP kernel errors might be asynchronously reported",
+    "CUDA kernel errors might be asynchronously reported",
+    "For debugging consider passing ",
+    "Compile with `TORCH_USE_",
+    "Device-side assertion tracking was not enabled",
+    "Search for `hipError",
+    "Search for `cudaError",
+)
 # The longest of its errors have some 500 characters.
 LONGEST = 1000
 
@@ -28,6 +38,7 @@ def last_line(log: Path, prefix: str = "") -> str:
     except OSError:
         return "there is no log"
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
-    said = [line.strip() for line in reversed(lines) if line.strip() not in ("", MAY_LACK_SOME)]
+    stripped = [line.strip() for line in reversed(lines)]
+    said = [line for line in stripped if line not in ("", MAY_LACK_SOME) and not line.startswith(ADVICE)]
     line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
     return nothing if line is None else safe_text(line.removeprefix(prefix), LONGEST)

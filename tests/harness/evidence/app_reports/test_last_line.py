@@ -17,6 +17,11 @@ from harness.evidence.app_reports.last_line import APP_ERROR, LAST_BYTES, last_l
         (b"gr\xf6\xdfer\n", "'gr\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}er'"),
         (f"the last word\n\n{MAY_LACK_SOME}\n".encode(), "'the last word'"),
         (f"\n{MAY_LACK_SOME}\n".encode(), "the log is empty"),
+        (
+            b"RuntimeError: HIP error: invalid argument\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3\n"
+            b"Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions.\n\n",
+            "'RuntimeError: HIP error: invalid argument'",
+        ),
         (b"", "the log is empty"),
         (b" \n\n", "the log is empty"),
         (b"said\n" + b"\n" * LAST_BYTES, "the log ends in blank lines"),
