@@ -97,7 +97,12 @@ def status(
     if cell is not None:
         rows = [row for row in rows if row.cell == cell]
         if not rows:
+            if cell and any(row.run_id.startswith(cell) for row in everything):
+                raise UserError(f"{cell} is a run, not a cell; `matrix explain {cell}` says how it ended")
             known(cell, settings.matrix.cells, "cell")
+            if not as_json:
+                out.print(as_typed(f"No run of {cell} yet; `matrix run {cell}` makes one."))
+                return
         _show_runs(rows, counts, tags, results, wide=wide, as_json=as_json)
         return
     of_nodes = by_node(rows, counts) if any(row.node for row in rows) else []

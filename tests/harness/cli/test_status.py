@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
 from harness.campaign.under_way import noted_under_way
 from harness.cli.main import cli
@@ -124,6 +125,18 @@ def test_a_history_of_tags_that_is_damaged_costs_no_verdict(tagged: Results) -> 
     assert done.exit_code == 0
     assert "promotions.jsonl:1: is damaged" in done.stderr
     assert "cpu-plain" in done.stdout
+
+
+def test_a_cell_without_runs_and_a_run_for_a_cell_are_said(
+    results: Results, make_record: Callable[..., Record]
+) -> None:
+    keep(results, make_record("20261127T1-a"))
+    words = ["--results", str(results.folder), "status"]
+    none = CliRunner().invoke(cli, [*words, "cpu-no-sdma"])
+    assert "No run of cpu-no-sdma yet; `" in none.stdout
+    assert " run cpu-no-sdma` makes one." in none.stdout.replace("\n", " ")
+    with pytest.raises(UserError, match="is a run, not a cell; `.* explain 20261127T1` says"):
+        CliRunner().invoke(cli, [*words, "20261127T1"], catch_exceptions=False)
 
 
 def test_what_controls_showed_is_said_and_what_may_be_asked(
