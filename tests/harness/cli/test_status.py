@@ -135,7 +135,7 @@ def test_a_cell_without_runs_and_a_run_for_a_cell_are_said(
     none = CliRunner().invoke(cli, [*words, "cpu-no-sdma"])
     assert "No run of cpu-no-sdma yet; `" in none.stdout
     assert " run cpu-no-sdma` makes one." in none.stdout.replace("\n", " ")
-    with pytest.raises(UserError, match="is a run, not a cell; `.* explain 20261127T1` says"):
+    with pytest.raises(UserError, match=r"is a run, not a cell; `.* explain 20261127T1` says"):
         CliRunner().invoke(cli, [*words, "20261127T1"], catch_exceptions=False)
 
 
