@@ -151,7 +151,8 @@ def next_run(
         chosen = min(least, key=lambda one: (known[one].runs > 0, runs[one]))
     else:
         borrowed = _borrowed(known)
-        chosen = max(least, key=lambda one: _promise(known[one], borrowed[one], goal))
+        # Of equals the plain one, because others are compared with it.
+        chosen = max(least, key=lambda one: (_promise(known[one], borrowed[one], goal), one.preset == "plain"))
         runs = {chosen: straight_passes(known[chosen], goal)}
     lasting = None if usual is None else sum(n * seconds.get(one.cell, usual) for one, n in runs.items())
     return Next(chosen, sum(runs.values()), lasting, runs[chosen])

@@ -168,6 +168,12 @@ def test_equals_are_tried_in_the_order_of_the_seed_and_nothing_else() -> None:
     assert first == {seed: in_random_order(many, seed)[0] for seed in range(40)}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_equals_a_plain_one_is_found_first(seed: int) -> None:
+    candidates = [cell(stack, preset) for stack in "abc" for preset in ("no-sdma", "plain", "no-hipblaslt")]
+    assert chosen(next_run(candidates, {}, FIND, seed)).preset == "plain"
+
+
 def test_all_are_settled_both_ways() -> None:
     end, tallies, _ = carried_out([A, B, C], SETTLE, lambda one: one != B)
     assert end == End("reached")
