@@ -66,6 +66,7 @@ def test_fewer_runs_than_can_show_a_difference_are_refused_with_the_fewest_that_
 def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None:
     done = invoke_minimise(FOUND)
     assert done.exit_code == 0
+    assert "Z runs of workload quick; --workload names another\n" in done.stderr
     assert done.stdout.splitlines() == [
         "cpu-notes-stable: the preset makes runs fail: 1 of 8 passed with all 3 variables, "
         "8 of 8 passed with none (cpu-plain).",
