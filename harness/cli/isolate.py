@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
 
+from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.campaign.controls.isolate import isolate_fault, last_failure, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
@@ -56,9 +58,11 @@ def isolate_command(
     bench, _ = open_bench_for(place, [chosen, *others], workload)
     rows = Index(results).rows()
     stacks = others or plain_cells(matrix, rows, bench)
+    took = [row.seconds for row in rows if row.workload == workload.name and row.outcome == "completed"]
+    each = f"of about {span(median(took))} each" if took else f"each of {span(workload.time_limit)} at most"
     question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
     with search_shown(settings) as display:
-        display.problem(question.in_words(workload))
+        display.problem(f"{question.in_words(workload)}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))

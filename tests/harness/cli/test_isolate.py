@@ -59,3 +59,5 @@ def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
     done = CliRunner().invoke(cli, [*words, *other])
     ((*ran, data, executor),) = asked
     assert (*ran, data and data.name, executor) == repeated, done
+    assert f"runs of workload {repeated[0]}" in done.stderr
+    assert "; at most 40, each of " in done.stderr
