@@ -21,6 +21,7 @@ from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
+from harness.matrix.workload_options import OWN_DATA
 from harness.report.invocation import changed_options, work_words
 from harness.screen.fitted import print_folded
 
@@ -146,7 +147,7 @@ def _explained(
     if stage and set(told["try"]) <= set(matrix.cells):
         work = ["--stage", stage, *work_words(intent, matrix, "")]
         tries = [settings.invocation.command("run", cell, *work) for cell in told["try"]]
-    elif intent.program or "strategy" in changed_options(intent, matrix):
+    elif intent.program or _with_other_strategy(intent, matrix):
         # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing; nor
         # would it with our app instead of the user's program.
         tries = _variables(settings, found)
@@ -163,11 +164,23 @@ def _explained(
     return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
 
 
+def _with_other_strategy(intent: Intent, matrix: "Matrix") -> bool:
+    """Return whether a run used several devices in a way that its workload in the matrix file, if any, does not."""
+    if intent.workload in matrix.workloads:
+        return "strategy" in changed_options(intent, matrix)
+    return intent.options.get("strategy") not in (None, "single")
+
+
 def _stage_on_all(intent: Intent, matrix: "Matrix") -> str | None:
-    """Return the stage of the matrix file that trains on all GPUs as a run did; None if there is none."""
-    mine = intent.workload, intent.options.get("strategy")
-    on_all = (one for one in matrix.stages.values() if one.devices == "all" and (one.workload, one.strategy) == mine)
-    return next((one.name for one in on_all if set(changed_options(intent, matrix)) == {"strategy"}), None)
+    """Return the stage of the matrix file that trains on all GPUs as a run did; None if there is none.
+
+    A training of the user's own data has no workload: any with its strategy shows whether a preset helps.
+    """
+    if intent.program or not _with_other_strategy(intent, matrix) or len(changed_options(intent, matrix)) > 1:
+        return None
+    on_all = (one for one in matrix.stages.values() if one.devices == "all")
+    mine = (one for one in on_all if one.strategy == intent.options["strategy"])
+    return next((one.name for one in mine if intent.workload in (one.workload, OWN_DATA)), None)
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

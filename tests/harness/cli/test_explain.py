@@ -21,7 +21,7 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
-from harness.matrix.workload_options import options_of
+from harness.matrix.workload_options import OWN_DATA, options_of
 from harness.training.state import new_state, open_state_file
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
@@ -344,13 +344,13 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     assert "evil" not in command("r2").stdout
 
 
-@pytest.mark.parametrize("what", ["a strategy", "a stage", "a program"])
+@pytest.mark.parametrize("what", ["a strategy", "a stage", "a training", "a program"])
 def test_variables_are_named_where_no_command_repeats_what_failed(
     command: Command, results: Results, make_record: Callable[..., Record], matrix: Matrix, what: str
 ) -> None:
     stack = {"stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "device": "cuda", "gpus": (0, 1)}
-    workload = "standard" if what == "a stage" else "quick"
-    options = options_of(matrix.workloads[workload]) | {"strategy": "ddp", "devices": 2}
+    workload = {"a stage": "standard", "a training": OWN_DATA}.get(what, "quick")
+    options = options_of(matrix.workloads["standard" if what == "a stage" else "quick"]) | {"strategy": "ddp"}
     work: dict[str, Any] = {"workload": workload, "options": options, "executor": "process"}
     if what == "a program":
         work = {"program": Program(command=("python", "train.py"), source="code"), "workload": "app-mine"}
@@ -359,7 +359,7 @@ def test_variables_are_named_where_no_command_repeats_what_failed(
     (folder / "log.txt").write_text("RuntimeError: NCCL error: unhandled system error\n", encoding="utf-8")
     results.finish(record)
     tries = [line for line in command("r1").stdout.splitlines() if line.startswith("try ")]
-    if what == "a stage":
+    if what in ("a stage", "a training"):
         assert len(tries) == 2
         for preset, tried in zip(("no-p2p", "debug-collectives"), tries, strict=True):
             assert f" run rocm6.3-torch2.9.1-{preset} --stage two-gpus --executor process --data " in tried
