@@ -17,6 +17,7 @@ from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
 from harness.host.fingerprint import machine_of
+from harness.matrix.stages import CHANGEABLE
 from harness.matrix.workloads import Workload
 from harness.report.invocation import changed_options, has_own_data
 from harness.screen.fitted import print_sentences
@@ -77,18 +78,23 @@ def _work(settings: Settings, cell: str, options: dict[str, Any]) -> tuple[Workl
     failed = None if options["workload"] else last_failure(settings.results, machine_of(settings.root), matrix, cell)
     if failed is None:
         return chosen_workload(settings, "default", options), options
-    lookback = failed.options.get("lookback")
+    lookback, strategy = failed.options.get("lookback"), failed.options.get("strategy", "single")
+    # A training of the user's own data has no workload.
+    name = failed.workload if failed.workload in matrix.workloads else matrix.selections["default"].workload
     had = {
-        "workload": failed.workload,
+        "workload": name,
         "executor": failed.executor,
-        "lookback": None if lookback == matrix.workloads[failed.workload].lookback else lookback,
+        "lookback": None if lookback == matrix.workloads[name].lookback else lookback,
         "data": Path(failed.data.path) if has_own_data(failed) else None,
     }
-    options |= {name: value for name, value in had.items() if options[name] is None}
-    # What a stage changed.
+    options |= {option: value for option, value in had.items() if options[option] is None}
+    workload = chosen_workload(settings, "default", options)
+    if workload.program is None and strategy != workload.strategy:
+        workload = workload.model_copy(update={"strategy": strategy, "backend": None})
+    # What a stage changed besides.
     changed = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in changed_options(failed, matrix).items()
+        option: tuple(value) if isinstance(value, list) else value
+        for option, value in changed_options(failed, matrix).items()
+        if option in CHANGEABLE
     }
-    changed |= {"backend": None} if "strategy" in changed else {}
-    return chosen_workload(settings, "default", options).model_copy(update=changed), options
+    return workload.model_copy(update=changed), options

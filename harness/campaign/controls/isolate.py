@@ -24,6 +24,7 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
+from harness.matrix.workload_options import OWN_DATA
 from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
 from harness.search.schedule import OF_THE_STACK
@@ -247,10 +248,10 @@ def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
 def last_failure(results: Results, machine: str, matrix: Matrix, cell: str) -> Intent | None:
     """Return the newest run of a cell on this machine that failed in a way that a GPU or the host can cause.
 
-    None if there is none of a workload of the matrix file.
+    None if there is none of a workload of the matrix file, and none of a training of the user's own data.
     """
     rows = [row for row in Index(results).rows() if row.machine == machine and not row.imported]
-    mine = [row for row in rows if row.cell == cell and row.workload in matrix.workloads]
+    mine = [row for row in rows if row.cell == cell and row.workload in (*matrix.workloads, OWN_DATA)]
     found = suspects(mine, counts_of(results))
     record = results.record(found[0].last) if found else None
     return record.intent if record else None

@@ -21,13 +21,15 @@ CELL = "rocm6.3-torch2.9.1-plain"
 
 
 @pytest.mark.parametrize(
-    ("options", "repeated"),
+    ("failed", "options", "repeated"),
     [
-        ((), ("standard", "ddp", ((0, 1),), "merged.csv", "process")),
-        (("--workload", "quick"), ("quick", "single", ((1,), (0,)), None, "process")),
+        ("standard", (), ("standard", "ddp", ((0, 1),), "merged.csv", "process")),
+        ("own-data", (), ("quick", "ddp", ((0, 1),), "merged.csv", "process")),
+        ("standard", ("--workload", "quick"), ("quick", "single", ((1,), (0,)), None, "process")),
     ],
 )
 def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
+    failed: str,
     options: tuple[str, ...],
     repeated: tuple[Any, ...],
     tmp_path: Path,
@@ -40,7 +42,7 @@ def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
     bars.write_text(STAND_IN_BARS)
     work = {
         "data": {"path": str(bars), "sha256": "d" * 64},
-        "workload": "standard",
+        "workload": failed,
         "options": {"strategy": "ddp"},
         "host": host,
         "executor": "process",
