@@ -22,7 +22,7 @@ from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.records import Results
 from harness.matrix.workload_options import OWN_DATA
-from harness.report.invocation import changed_options, work_words
+from harness.report.invocation import changed_options, has_other_strategy, work_words
 from harness.screen.fitted import print_folded
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _explained(
     if stage and set(told["try"]) <= set(matrix.cells):
         work = ["--stage", stage, *work_words(intent, matrix, "")]
         tries = [settings.invocation.command("run", cell, *work) for cell in told["try"]]
-    elif intent.program or _with_other_strategy(intent, matrix):
+    elif intent.program or has_other_strategy(intent, matrix):
         # `matrix run-cell` has no option for the strategy, and the same preset on one device would show nothing; nor
         # would it with our app instead of the user's program.
         tries = _variables(settings, found)
@@ -164,19 +164,12 @@ def _explained(
     return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
 
 
-def _with_other_strategy(intent: Intent, matrix: "Matrix") -> bool:
-    """Return whether a run used several devices in a way that its workload in the matrix file, if any, does not."""
-    if intent.workload in matrix.workloads:
-        return "strategy" in changed_options(intent, matrix)
-    return intent.options.get("strategy") not in (None, "single")
-
-
 def _stage_on_all(intent: Intent, matrix: "Matrix") -> str | None:
     """Return the stage of the matrix file that trains on all GPUs as a run did; None if there is none.
 
     A training of the user's own data has no workload: any with its strategy shows whether a preset helps.
     """
-    if intent.program or not _with_other_strategy(intent, matrix) or len(changed_options(intent, matrix)) > 1:
+    if intent.program or not has_other_strategy(intent, matrix) or len(changed_options(intent, matrix)) > 1:
         return None
     on_all = (one for one in matrix.stages.values() if one.devices == "all")
     mine = (one for one in on_all if one.strategy == intent.options["strategy"])

@@ -69,6 +69,13 @@ def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
     return {name: value for name, value in kept.items() if value != usual.get(name)}
 
 
+def has_other_strategy(intent: Intent, matrix: Matrix) -> bool:
+    """Return whether a run used several devices in a way that its workload in the matrix file, if any, does not."""
+    if intent.workload in matrix.workloads:
+        return "strategy" in changed_options(intent, matrix)
+    return intent.options.get("strategy") not in (None, "single")
+
+
 def lookback_words(intent: Intent, usual: int = USUAL_LOOKBACK) -> tuple[str, ...]:
     """Return the option that gives another run the lookback of this run; nothing if it is the usual lookback."""
     lookback = intent.options.get("lookback", usual)

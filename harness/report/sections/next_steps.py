@@ -14,6 +14,7 @@ from harness.report.invocation import (
     Invocation,
     changed_options,
     has_data_elsewhere,
+    has_other_strategy,
     has_own_data,
     lookback_words,
     work_words,
@@ -68,7 +69,7 @@ def what_next(
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in failing][:1]
             # `matrix run` has no option for the strategy. The other options that stages change are not essential here.
-            if failed is None or "strategy" not in changed_options(failed, matrix)
+            if failed is None or not has_other_strategy(failed, matrix)
         ]
         # Where no cell works, trying a remedy is more useful than the evidence of the failure.
         steps += [explain, *tried] if steps else [*tried, explain]

@@ -11,6 +11,7 @@ from harness.evidence.verdicts.recommend import most_useful
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Verdicts
+from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promote import claims_of, missing_of
 from harness.report.invocation import Invocation
 from harness.report.sections.choice import Tags, which_cell
@@ -256,8 +257,10 @@ def test_what_stages_changed_is_kept_or_left_to_them(
         f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --cell cpu-plain --executor process "
         "--strategy ddp --vpoc-path preallocated --lookback 25"
     )
-    failed = make_rows("cpu-plain", 0, 2, **two)
-    assert commands(failed, explained=True, **two) == [f"{PLACE} explain {failed[-1].run_id}"]
+    # Nor has it one for a training, which has no workload.
+    for work in (two, {**two, "workload": OWN_DATA}):
+        failed = make_rows("cpu-plain", 0, 2, **work)
+        assert commands(failed, explained=True, **work) == [f"{PLACE} explain {failed[-1].run_id}"]
     # A preset that an explanation suggests may work without the change of the workload, which did not help.
     alone: dict[str, Any] = {**OWN, "options": {**OWN["options"], "vpoc_path": "cpu"}, "workload": "standard"}
     failed = make_rows("cpu-plain", 0, 2, **alone)
