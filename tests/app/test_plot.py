@@ -374,7 +374,8 @@ def test_the_same_data_gives_the_same_bytes_wherever_it_is_run(capsys, merged, t
         assert content == there.read_bytes()
         # The files contain neither a version nor a date.
         assert not [word for word in (b"Matplotlib v", b"Software", b"<dc:date>", b"tIME") if word in content]
-    assert sorted(file.name for file in (tmp_path / "there").iterdir()) == ["there.png", "there.svg"]
+    notes = [".there.png.vpoc.json", ".there.svg.vpoc.json"]
+    assert sorted(file.name for file in (tmp_path / "there").iterdir()) == [*notes, "there.png", "there.svg"]
     assert list((tmp_path / "config").iterdir()) == []
     width, height = struct.unpack(">II", (tmp_path / "here.png").read_bytes()[16:24])
     assert (width, height) == (1788, 1008)
