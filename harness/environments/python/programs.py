@@ -8,15 +8,16 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.storage import create, read_regular
 from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
 from harness.base.paths import CACHE
+from harness.matrix.load import nearest
 from harness.matrix.programs import CHECKPOINT, DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 
 PROGRAMS = CACHE / "programs"
@@ -53,6 +54,10 @@ def take_program(program: Program, where: str) -> Program:
         raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
     try:
         files, tree = dict(_source_files(source, where)), UntrustedTree(source.resolve())
+        if missing := _missing_script(program.command, files):
+            scripts = [name for name in files if name.endswith(".py")]
+            like = f"; {nearest(missing, scripts)}" if scripts else ""
+            raise UserError(f"{where}: {source / missing}: no such file{like}")
         hashes = {name: _source_hash(tree, file) for name, file in files.items()}
         version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
         lines: tuple[str, ...] = ()
@@ -76,6 +81,14 @@ def take_program(program: Program, where: str) -> Program:
         raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     taken = ProgramCopy(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
     return program.model_copy(update={"taken": taken})
+
+
+def _missing_script(command: Sequence[str], files: Collection[str]) -> str | None:
+    """Return the script that a command has Python run, if it is not among the files of the program's source."""
+    script = next((word for word in command[1:] if word != "-u"), "")
+    plain = command[0].startswith("python") and script.endswith(".py") and not script.startswith(("-", "/", "..", "{"))
+    name = PurePosixPath(script).as_posix()
+    return name if plain and name not in files else None
 
 
 def changed_source(program: Program) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ def typed(place: Path, *words: str) -> Result:
             "{last} in --resume-with, or `resume:`, is not known",
         ),
         (["--app", ".", "--", "x", "--from", "{checkpoint}"], "{checkpoint} goes into --resume-with"),
+        (["--app", "app/vpoc", "--", "python", "-u", "cil.py"], "vpoc/cil.py: no such file"),
+        (["--app", "app/vpoc", "--", "python3", "./cil.py"], "did you mean cli.py?"),
         (["--app", ".", "--progress", r"step (\d+)", "--", "x"], r"'step (\d+)' needs a group (?P<step>...)"),
         (["--app", ".", "--stall-limit", "1s", "--", "x"], "--stall-limit: should be 2 or more, not 1"),
         (["--stall-limit", "90s"], "--stall-limit goes with --app DIR, the folder of your program"),
