@@ -25,6 +25,8 @@ END_LINES = 12
 LONGEST_EVIDENCE = 400
 OF_OUTCOMES = "see what docs/running.md#outcomes says of this diagnosis"
 """The remedy where the outcome itself is the explanation."""
+OF_PRODUCTS = "correct the program, or name what it does write (--produces, or produces: of its workload)"
+"""The same for a program of the user's own that did not leave what it was to write."""
 ASK_THE_KERNEL = (
     "read the end of the log, then the kernel's log of that time: `journalctl -k > kernel.log`, and "
     "`matrix explain --log FILE --kernel-log kernel.log`"
@@ -36,6 +38,7 @@ APP_STATUSES = (3, 4, 5)
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 _DECIDED = frozenset(get_args(ResultDiagnosis))
+_OF_PRODUCTS = ("no-result", "incomplete-result", "model-damaged", "model-does-not-load")
 # Words of errors, also of those that no signature knows.
 _ERROR = re.compile(
     r"(?:Error|Exception)\b|\bTraceback\b|\b(?:ERROR|CRITICAL|FATAL)\b|asynchronously reported"
@@ -106,7 +109,7 @@ def diagnose(log: ScanResult, kernel: ScanResult, facts: Facts, presets: Collect
     )
     hit = next((candidate for candidate in candidates if candidate), None)
     if facts.outcome and facts.outcome.diagnosis in _DECIDED:
-        return _decided(facts.outcome)
+        return _decided(facts.outcome, facts)
     if hit is None:
         return unknown()
     beside = [kernel.fatal.line] if kernel.fatal and kernel.fatal is not hit else []
@@ -138,7 +141,7 @@ def in_words_of_here(told: Explanation) -> Explanation:
         quoted = safe_text(rest.removeprefix(": "), LONGEST_EVIDENCE)
         cause = quoted if rest == told.cause else f"{cause}: {quoted}"
     remedy = rule.remedy if rule else told.remedy
-    if rule is None and remedy not in (OF_OUTCOMES, unknown().remedy):
+    if rule is None and remedy not in (OF_OUTCOMES, OF_PRODUCTS, unknown().remedy):
         remedy = safe_text(remedy, LONGEST_EVIDENCE)
     return told.model_copy(update={"cause": cause, "remedy": remedy, "link": rule.link if rule else None})
 
@@ -218,12 +221,13 @@ def _is_programs(signature: Signature) -> bool:
     return _fault_of(signature) == "program"
 
 
-def _decided(outcome: Outcome) -> Explanation:
+def _decided(outcome: Outcome, facts: Facts) -> Explanation:
+    of_products = facts.own_program and outcome.diagnosis in _OF_PRODUCTS
     return Explanation(
         rule=None,
         class_=str(outcome.diagnosis),
         cause=outcome.detail,
-        remedy=OF_OUTCOMES,
+        remedy=OF_PRODUCTS if of_products else OF_OUTCOMES,
         link=None,
         presets=(),
         lines=(),

@@ -11,6 +11,7 @@ import pytest
 from harness.diagnosis import explain as explaining
 from harness.diagnosis import lines
 from harness.diagnosis.explain import explain_record, explain_run
+from harness.diagnosis.judge import OF_PRODUCTS
 from harness.diagnosis.rules import load_signatures
 from harness.environments.executors.job import Exit
 from harness.evidence.files.run_files import Explanation, Intent, Record
@@ -374,6 +375,8 @@ def test_a_program_of_the_users_own_does_not_speak_in_statuses_of_the_app(
 ) -> None:
     assert explain({}, Exit(code)).class_ == class_
     assert explain({}, Exit(code), program=Program(command=("python", "x.py"), source="code")).class_ == "unknown"
+    nothing = explain({}, Exit(0), diagnosis="no-result", program=Program(command=("python", "x.py"), source="code"))
+    assert nothing.remedy == OF_PRODUCTS
     missing = explain({}, Exit(127), program=Program(command=("sh", "x.sh"), source="code"))
     assert (missing.class_, missing.rule) == ("user-code", "exit-own-not-found")
 
