@@ -156,6 +156,8 @@ def test_vix_values_that_cannot_be_right(files, line, expected):
         "Date,Close\n02/01/2024,13.20\n03/01/2024,14.04\n08/01/2024,13.10\n",
         "Date,Close\n02.01.2024,13.20\n15.01.2024,14.04\n",
         "Date,Close\n01-02-2024,13.20\n01-15-2024,14.04\n",
+        "Date;Close\n02.01.2024;13,20\n15.01.2024;14,04\n",
+        "date,vix\n2024-01-02,13.20\n2024-01-03,14.04\n",
     ],
 )
 def test_daily_vix_in_other_forms(files, vix):
@@ -163,6 +165,11 @@ def test_daily_vix_in_other_forms(files, vix):
     merged = merge(*files(bars_csv(*stamps), vix))
     assert merged.vix == "daily VIX"
     assert rows(merged)["vix"].to_list() == [None, "13.20"]
+
+
+def test_a_file_without_vix_says_which_name_is_looked_for(files):
+    with pytest.raises(UserError, match=r"vix.csv: no column with the VIX; there are: date, value; name it close in"):
+        merge(*files(bars_csv("2024-01-04T15:00:00Z"), "date,value\n2024-01-02,13.20\n"))
 
 
 def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):

@@ -1,7 +1,7 @@
 """Reads VIX values from a daily or an intraday file, with the time when each was published."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import time
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import polars as pl
 from vpoc.arrays import Floats, Ints
 from vpoc.data.exchange.sessions import ZONE
 from vpoc.data.readers.clock import starts
-from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
+from vpoc.data.readers.column_names import COLUMN_NAMES, find_columns, stamp_text, tidy, with_time
 from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, as_seconds, require_years, written
 from vpoc.data.readers.text import open_text, read_text
 from vpoc.data.text_table import Table, numbers
@@ -49,8 +49,15 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
         raise UserError(f"{path}, line 1: there is no header; put a first line with the names, such as DATE,CLOSE")
     header = text.head[0]
     first = text.head[1] if len(text.head) > 1 else []
-    places = with_time(find_columns(path, header, None, ("stamp", "close")), header, first)
-    table = read_text(text, places)
+    names = [tidy(cell) for cell in header]
+    value = next((name for name in (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"]) if name in names), None)
+    if value is None:
+        raise UserError(f"{path}: no column with the VIX; there are: {', '.join(names)}; name it close in the file")
+    own = {value: "close"} if value in COLUMN_NAMES["vix"] else None
+    places = with_time(find_columns(path, header, own, ("stamp", "close")), header, first)
+    table = read_text(text, {name: place for name, place in places.items() if name != "vix"})
+    # No VIX has thousands, so a comma is the decimal point.
+    table = replace(table, frame=table.frame.with_columns(pl.col("close").str.replace(",", ".", literal=True)))
     close = numbers(table, "close")
     if (close <= 0).any():
         row = int(np.flatnonzero(close <= 0)[0])
