@@ -177,8 +177,8 @@ def test_data_that_is_not_plausible_is_answered_with_what_the_matrix_file_can_sa
     data.write_text("\n".join([header, *(row.rsplit(",", 1)[0] + ",900.0" for row in rows)]) + "\n", encoding="utf-8")
     done = run(matrix_command(tmp_path / "r", "run", "cpu-plain", "--data", str(data)), expected=2)
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"matrix: --data: '{data}, line 2: ")
-    assert last.endswith("or put `accepted: [vix_range]` under `tiny:` in the matrix file'")
+    assert last.startswith(f"matrix: --data: {data}, line 2: ")
+    assert last.endswith("or put `accepted: [vix_range]` under `tiny:` in the matrix file")
     assert not (tmp_path / "r" / "runs").exists()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.base.files.storage import open_regular
 from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import one_line
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16
@@ -24,8 +25,8 @@ ADVICE = (
 LONGEST = 1000
 
 
-def last_line(log: Path, prefix: str = "") -> str:
-    """Return, quoted, what a program says last, in the last LAST_BYTES of its log; or why there is nothing.
+def last_line(log: Path, prefix: str = "", *, quoted: bool = True) -> str:
+    """Return what a program says last, in the last LAST_BYTES of its log; or why there is nothing.
 
     Where lines begin with the prefix, the last of these, without it: what a container writes to its two outputs comes
     in any order.
@@ -41,4 +42,7 @@ def last_line(log: Path, prefix: str = "") -> str:
     stripped = [line.strip() for line in reversed(lines)]
     said = [line for line in stripped if line not in ("", MAY_LACK_SOME) and not line.startswith(ADVICE)]
     line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
-    return nothing if line is None else safe_text(line.removeprefix(prefix), LONGEST)
+    if line is None:
+        return nothing
+    said = line.removeprefix(prefix)
+    return safe_text(said, LONGEST) if quoted else one_line(said)[:LONGEST]

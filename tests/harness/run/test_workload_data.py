@@ -203,7 +203,7 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
 @pytest.mark.parametrize(
     ("app", "refused", "said"),
     [
-        ("echo 'vpoc: line 2: no number' >&2; exit 2", True, "--data: 'line 2: no number'"),
+        ("echo 'vpoc: line 2: no number' >&2; exit 2", True, "--data: line 2: no number$"),
         (
             "echo 'vpoc: no column vix; `vpoc merge` makes one' >&2; exit 2",
             True,
@@ -215,7 +215,7 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
             True,
             "line 2; `.venv/bin/matrix exec cpu-plain vpoc check a.csv --fix COPY` leaves it out",
         ),
-        ("echo 'vpoc: line 2; say --accept x' >&2; exit 2", True, r"'line 2; put `accepted: \[x\]` under `:` in"),
+        ("echo 'vpoc: line 2; say --accept x' >&2; exit 2", True, r"line 2; put `accepted: \[x\]` under `:` in"),
         ("kill -KILL $$", False, "could not be checked: vpoc check ended with SIGKILL"),
     ],
 )
