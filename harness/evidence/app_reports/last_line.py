@@ -44,5 +44,5 @@ def last_line(log: Path, prefix: str = "", *, quoted: bool = True) -> str:
     line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
     if line is None:
         return nothing
-    said = line.removeprefix(prefix)
-    return safe_text(said, LONGEST) if quoted else one_line(said)[:LONGEST]
+    words = line.removeprefix(prefix)
+    return safe_text(words, LONGEST) if quoted else one_line(words)[:LONGEST]
