@@ -33,7 +33,7 @@ COLUMN_NAMES = {
     "vix": ("vix", "vix_close", "close_vix", "vix close", "vix_last", "^vix"),
 }
 """Names that a column may have, the most certain first; compared in lower case, without < and >."""
-TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?( ?[AaPp][Mm])?|\d{6}")
+TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?( ?[AaPp][Mm])?|\d{4}|\d{6}")
 NEEDED = ("stamp", *PRICES, "volume")
 OPTIONAL_COLUMNS = ("symbol", "vix")
 

@@ -16,9 +16,9 @@ from vpoc.errors import UserError
 MONTH_FIRST, DAY_FIRST = "month-first", "day-first"
 DATE_FORMATS = (
     *("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"),
-    *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y"),
+    *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%Y.%m.%d"),
 )
-TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
+TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%H%M", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
 EPOCH_UNITS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
 """Number of digits of a count since 1970, for the years 1980 to 2100 -> its units per second."""
 CANONICAL = re.compile(r".*T\d\d:\d\d:\d\dZ")

@@ -83,12 +83,16 @@ def test_a_part_of_the_volume_is_not_taken_for_the_whole(path, own):
         read_vendor(path, columns=own)
 
 
-@pytest.mark.parametrize("time", ["%H:%M:%S", "%I:%M:%S %p"])
-def test_date_and_time_in_two_columns(path, time):
+@pytest.mark.parametrize(
+    ("date", "time"),
+    [("%Y/%m/%d", "%H:%M:%S"), ("%Y/%m/%d", "%I:%M:%S %p"), ("%Y/%m/%d", "%H%M"), ("%Y.%m.%d", "%H:%M:%S")],
+    ids=["Sierra Chart", "AM and PM", "TradeStation", "MetaTrader"],
+)
+def test_date_and_time_in_two_columns(path, date, time):
     """Sierra Chart's text export: the close is named Last, and columns with numbers of trades follow."""
     frame = synthetic(5)
     columns = {
-        "Date": local(frame, "America/New_York", "%Y/%m/%d"),
+        "Date": local(frame, "America/New_York", date),
         " Time": local(frame, "America/New_York", time),
         " Open": frame["open"],
         " High": frame["high"],
