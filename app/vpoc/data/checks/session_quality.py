@@ -1,8 +1,10 @@
 """Facts of the sessions of a file, for the data-quality table."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +119,20 @@ def _warnings(facts: Mapping[str, Any]) -> list[str]:
         lost = sum(not session["complete"] for session in short)
         warnings.append(
             f"{len(short)} session(s) miss bars of the regular hours; {lost} of them miss more than 5 %, and training "
-            "leaves them out"
+            f"leaves them out{_of_longer_bars(short)}"
         )
     if absent:
         warnings.append(f"{len(absent)} session(s) of the calendar are not there; the first is {absent[0]}")
     return warnings
+
+
+def _of_longer_bars(short: Sequence[Mapping[str, Any]]) -> str:
+    """Return a clause on sessions that have as many bars as in a file of longer bars, if most of `short` are such."""
+    ratios = Counter(one["expected"] / one["found"] for one in short if one["found"])
+    longer, number = max(ratios.items(), key=itemgetter(1), default=(1.0, 0))
+    if not longer.is_integer() or number < 2 or number <= len(short) / 2:
+        return ""
+    return f"; {number} of them have one of every {longer:.0f} bars: join only files of one bar length"
 
 
 def _absent(sessions: Sessions) -> list[str]:

@@ -110,6 +110,12 @@ def test_missing_bars_are_reported_by_session(changed):
     assert "2 session(s) miss bars of the regular hours; 1 of them miss more than 5 %" in inspect(path).warnings[0]
 
 
+def test_sessions_of_longer_bars_are_named_as_the_reason_for_missing_ones(changed):
+    gone = {session * BARS + i: "" for session in (3, 4) for i in range(BARS) if i % 5}
+    (told,) = inspect(changed(gone)).warnings
+    assert told.endswith("leaves them out; 2 of them have one of every 5 bars: join only files of one bar length")
+
+
 def test_missing_sessions_are_reported(changed):
     path = changed(dict.fromkeys(range(4 * BARS, 6 * BARS), ""))
     assert facts_of(path, "missing_sessions", "sessions") == [["2018-01-08", "2018-01-09"], 24]
