@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from harness.base.wording import many
-from harness.diagnosis.judge import OF_OUTCOMES
+from harness.diagnosis.judge import OF_OUTCOMES, OF_PRODUCTS
 from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
@@ -44,7 +44,8 @@ def finished_lines(record: Record, label: str, command: Callable[..., str] = AS_
     ]
     if record.explanation and record.outcome not in ("completed", "interrupted"):
         more = f"{record.explanation.class_}; `{command('explain', run_id)}` says more"
-        lines.append(escape(f"  {OF_OUTCOMES if record.explanation.remedy == OF_OUTCOMES else more}"))
+        remedy = record.explanation.remedy
+        lines.append(escape(f"  {remedy if remedy in (OF_OUTCOMES, OF_PRODUCTS) else more}"))
     count = count_runs([Row.of(record)])[run_id]
     if record.outcome == "interrupted" and count.counts_as == "failed":
         taken_out = f"`{command('strike', run_id, '--reason', 'TEXT')}` takes it out"

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from harness.diagnosis.judge import OF_OUTCOMES
+import pytest
+
+from harness.diagnosis.judge import OF_OUTCOMES, OF_PRODUCTS
 from harness.evidence.files.run_files import Explanation, Record
 from harness.screen.log_lines import finished_lines
 
@@ -29,7 +31,8 @@ def test_an_interruption_that_counts_is_said_at_that_moment(make_record: Callabl
     )
 
 
-def test_where_the_outcome_says_it_all_no_command_says_more(make_record: Callable[..., Record]) -> None:
-    found = Explanation(rule=None, class_="no-result", cause="c", remedy=OF_OUTCOMES, link=None, presets=(), lines=())
+@pytest.mark.parametrize("remedy", [OF_OUTCOMES, OF_PRODUCTS])
+def test_where_the_outcome_says_it_all_no_command_says_more(make_record: Callable[..., Record], remedy: str) -> None:
+    found = Explanation(rule=None, class_="no-result", cause="c", remedy=remedy, link=None, presets=(), lines=())
     record = make_record("r1", "failed", "no-result", "c").model_copy(update={"explanation": found})
-    assert finished_lines(record, "it")[1:] == [f"  {OF_OUTCOMES}"]
+    assert finished_lines(record, "it")[1:] == [f"  {remedy}"]
