@@ -18,7 +18,7 @@ from harness.campaign.bench.plan import PlannedRun
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict
-from harness.host.engine import ENGINE_ERRORS
+from harness.host.engine_errors import ENGINE_ERRORS
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
 from harness.report.invocation import AS_MADE
