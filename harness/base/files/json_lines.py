@@ -15,7 +15,7 @@ from harness.base.files.storage import cannot_be_written, make_folder_durably, o
 # Longest line, in bytes; the rest of a longer one is read as further lines, which are damaged.
 LARGEST_LINE = 1 << 20
 # Most bytes that are read, at the end of a file: the health logs of twenty thousand runs have as many.
-MOST_BYTES = 32 << 20
+LARGEST_END = 32 << 20
 
 # Errors for a file that does not exist, is a link, or is not a regular file.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
@@ -52,7 +52,7 @@ def append_line(file: Path, value: File, *, cuts: bool = False) -> None:
         raise cannot_be_written(file, error) from None
 
 
-def read_json_lines(file: Path, kind: type[OfLine], most: int = MOST_BYTES) -> Iterator[OfLine]:
+def read_json_lines(file: Path, kind: type[OfLine], most: int = LARGEST_END) -> Iterator[OfLine]:
     """Yield the values of a file in the order they were written; damaged lines are skipped.
 
     Only the last `most` bytes are read, because others who share the folder may write any amount. Nothing is yielded if

@@ -1,11 +1,12 @@
 """The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, one line for each step."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.base.files.json_lines import LARGEST_LINE, append_line, read_json_lines
+from harness.base.files.json_lines import LARGEST_END, append_line, read_json_lines
 from harness.base.files.storage import open_regular
 from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.shared_health import share_step, shared_steps
@@ -15,7 +16,6 @@ from harness.host.facts import HostFacts
 FOLDER = "health"
 LOCK_HELD_DETAIL = "a process that cannot be killed holds its lock"
 """Detail of a step that says nothing about the GPU itself, but that no harness can lock it."""
-BLOCK = 1 << 20
 BAD = re.compile(rb'"good": *false')
 
 
@@ -49,8 +49,10 @@ def machines_with_bad_signs(results: Results) -> frozenset[str]:
     found = set()
     for file in (results.folder / FOLDER).glob("*.jsonl"):
         with contextlib.suppress(OSError), open_regular(file) as stream:
-            # Each block ends with a whole line.
-            if any(map(BAD.search, iter(lambda: stream.read(BLOCK) + stream.readline(LARGEST_LINE), b""))):
+            size = os.fstat(stream.fileno()).st_size
+            # No more is read of the steps themselves.
+            stream.seek(max(0, size - LARGEST_END))
+            if BAD.search(stream.read(min(size, LARGEST_END))):
                 found.add(file.stem)
     return frozenset(found)
 

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +8,13 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.evidence.files.run_files import HealthStep
-from harness.evidence.gpus.health_log import append_steps, proven_gpus, read_steps, unhealthy_gpus
+from harness.evidence.gpus.health_log import (
+    append_steps,
+    machines_with_bad_signs,
+    proven_gpus,
+    read_steps,
+    unhealthy_gpus,
+)
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 
@@ -41,6 +48,16 @@ def test_a_line_that_was_torn_takes_no_other_with_it(results: Results, host: Hos
         stream.write(b"\xff\x00\n[]\n")
     append_steps(results, [make_step(gpu=2)])
     assert [step.gpu for step in read_steps(results)] == [0, 1, 2]
+
+
+def test_a_log_of_any_size_is_searched_at_its_end(results: Results, host: HostFacts, make_step: MakeStep) -> None:
+    append_steps(results, [make_step(good=False)])
+    assert machines_with_bad_signs(results) == {host.machine}
+    os.truncate(file_of(results, host), 1 << 40)
+    append_steps(results, [make_step(good=True)])
+    assert machines_with_bad_signs(results) == set()
+    append_steps(results, [make_step(good=False)])
+    assert machines_with_bad_signs(results) == {host.machine}
 
 
 def test_several_harnesses_write_whole_lines(results: Results, make_step: MakeStep) -> None:
