@@ -51,6 +51,9 @@ endif
 endif
 endif
 
+# $(call quoted,VARIABLE): what was typed as one word of the shell, because a file may have any name.
+quoted = '$(subst ','\'',$(value $(1)))'
+
 # $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
 # otherwise only errors are printed.
 define install
@@ -96,7 +99,7 @@ doctor: setup ## say what to fix on this host before anything runs, and how (ARG
 	$(MATRIX) doctor$(if $(ARGS), $(ARGS))
 
 matrix-test: setup ## find what trains on this host; records and report in results/ (BUDGET=10h, DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
-	$(MATRIX) run$(if $(filter file,$(origin SELECTION)),, --selection $(SELECTION))$(if $(BUDGET), --budget $(BUDGET))$(if $(DATA), --data "$(DATA)")$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
+	$(MATRIX) run$(if $(filter file,$(origin SELECTION)),, --selection $(SELECTION))$(if $(BUDGET), --budget $(BUDGET))$(if $(value DATA), --data $(call quoted,DATA))$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
 
 build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
 	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu ($(MATRIX) build --selection default builds all)" >&2; exit 2; }
@@ -106,8 +109,8 @@ base: ## make a base image from Debian's packages, where no registry can be reac
 	images/base.sh $(SUITE) $(PACKAGES)
 
 train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, LOOKBACK=, ARGS='--epochs 5')
-	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)"$(if $(CELL), --cell "$(CELL)")$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
+	@test -n $(call quoted,DATA) || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
+	$(MATRIX) train --data $(call quoted,DATA) --output $(call quoted,OUTPUT)$(if $(CELL), --cell "$(CELL)")$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
 
 test: setup-dev $(TEST_READY) ## run every check, and the quick tests that need no Docker engine, side by side (minutes)
 	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app

@@ -1,6 +1,7 @@
 """Tests of the commands that the targets of the Makefile would run."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     assert recipe(*words, f"{OLD_NAME}=25") == new
     assert recipe(*words, **{OLD_NAME: "25"}) == new
     assert recipe(*words) != new
+
+
+@pytest.mark.parametrize("target", ["matrix-test", "train"])
+def test_a_file_of_any_name_is_a_word_and_no_command(target: str, tmp_path: Path) -> None:
+    name = f"it's `touch {tmp_path}/a` \"$(touch {tmp_path}/b)\" $$x, $(shell touch {tmp_path}/c).csv"
+    *_, command = recipe(target, f"DATA={name}")
+    assert shlex.split(command)[3] == name
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -164,9 +173,9 @@ def test_a_variable_that_would_be_ignored_is_refused(words: list[str], told: str
 def test_what_a_target_takes_and_what_is_in_the_environment_is_not_refused() -> None:
     words = ("train", "DATA=a=b.csv", "OUTPUT=c", "CELL=d", "ARGS=--epochs 5 --seed=7")
     (_, train) = recipe(*words, "PYTHON=python3", "MATRIX_BASE=e", EPOCHS="5")
-    assert train.split() == [
+    assert shlex.split(train) == [
         ".venv/bin/matrix",
-        *["train", "--data", '"a=b.csv"', "--output", '"c"', "--cell", '"d"', "--epochs", "5", "--seed=7"],
+        *["train", "--data", "a=b.csv", "--output", "c", "--cell", "d", "--epochs", "5", "--seed=7"],
     ]
     # One line for each target whose variables the help shows to users.
     for given in (
