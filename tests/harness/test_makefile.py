@@ -44,7 +44,7 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["matrix-test", "train"])
 def test_a_file_of_any_name_is_a_word_and_no_command(target: str, tmp_path: Path) -> None:
-    name = f"it's `touch {tmp_path}/a` \"$(touch {tmp_path}/b)\" $$x, $(shell touch {tmp_path}/c).csv"
+    name = f'it\'s `touch {tmp_path}/a` "$(touch {tmp_path}/b)" $$x, $(shell touch {tmp_path}/c).csv'
     *_, command = recipe(target, f"DATA={name}")
     assert shlex.split(command)[3] == name
     assert not list(tmp_path.iterdir())
