@@ -265,7 +265,7 @@ def test_a_recovery_that_somebody_keeps_others_from_says_so_and_is_abandoned(
     results: Results, here: HostFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "SHORT_LOCK_SECONDS", 0.15)
-    monkeypatch.setattr("harness.base.files.storage.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("harness.base.files.locks.QUIET_SECONDS", 0.0)
     results.runs.mkdir(parents=True)
     said: list[str] = []
     with (results.folder / recovery.RECOVERY_LOCK).open("w") as other:
