@@ -83,7 +83,7 @@ def run_campaign(
         if continued:
             of_all = "" if plan.goal else f" of {len(plan.runs)}"
             done = len(campaign.finished_runs())
-            display.problem(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
+            display.notice(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
         if campaign.beside:
             display.problem(
                 f"another process is making the same runs (campaign {campaign.beside}; `matrix watch` shows it): "
@@ -175,7 +175,7 @@ def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Displ
     if bench.dispatcher and (node := worst_node([row for row in rows if row.campaign == campaign.id], suspect.cell)):
         # Controls run on the same node as the cell, because only the cell may differ.
         bench, on = replace(bench, dispatcher=bench.dispatcher.for_node(node)), f" on {node}"
-    display.problem(
+    display.notice(
         f"{suspect.failures} runs of {suspect.cell} failed in a way that a GPU or the host can cause; "
         f"controls{on} tell which, {plan.controls} runs at most"
     )

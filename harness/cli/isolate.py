@@ -63,7 +63,7 @@ def isolate_command(
     each = f"of about {span(median(took))} each" if took else f"each of {span(workload.time_limit)} at most"
     question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
     with search_shown(settings) as display:
-        display.problem(f"{question.in_words(workload)}; at most {max_runs}, {each}; --workload names another")
+        display.notice(f"{question.in_words(workload)}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))

@@ -81,7 +81,7 @@ def minimise_command(
     workload = chosen_workload(settings, "default", options)
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
     with search_shown(settings) as display:
-        display.problem(f"runs of workload {workload.name}; --workload names another")
+        display.notice(f"runs of workload {workload.name}; --workload names another")
         found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     if as_json:
         print_json(describe_minimum(chosen, control, found))
@@ -131,7 +131,7 @@ def compare_command(
         workload = chosen_workload(settings, "default", options)
         bench, placed = open_bench_for(bench_options(settings, options), chosen, workload)
         with search_shown(settings, what="comparison") as display:
-            display.problem(f"runs of workload {workload.name}; --workload names another")
+            display.notice(f"runs of workload {workload.name}; --workload names another")
             of_workload = add_runs(bench, placed, workload, runs, display)
     host = host_of(settings.results, settings.root)
     verdicts = of_results.verdicts(settings.results_to_read, settings.matrix, host, pooled=False)

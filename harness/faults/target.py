@@ -40,6 +40,10 @@ class _Notifying(Display):
         """Show a step that precedes a run."""
         self._notify(text)
 
+    def notice(self, text: str) -> None:
+        """Show what is worth a line."""
+        self._notify(text)
+
     def problem(self, text: str) -> None:
         """Show a leftover of an earlier command, or a file that cannot be read."""
         self._notify(text)

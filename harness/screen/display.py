@@ -118,6 +118,10 @@ class Lane(Display):
             self._display.log(line)
         self._display.judge()
 
+    def notice(self, text: str) -> None:
+        """Show what is worth a line."""
+        self._display.notice(text)
+
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
         self._display.problem(text)
@@ -194,9 +198,13 @@ class CampaignDisplay(Lane):
         """Show the time that the campaign still needs; None if it cannot be estimated."""
         self._change(ends=None if seconds is None else time.time() + seconds)
 
+    def notice(self, text: str) -> None:
+        """Show what is worth a line."""
+        self.log(self._as_typed(text))
+
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
-        self.log(f"[red]{escape(text.replace('`matrix ', f'`{self.command()} '))}[/red]")
+        self.log(f"[red]{self._as_typed(text)}[/red]")
 
     def agrees(self, question: str) -> bool:
         """Ask the person who pressed Ctrl-C.
@@ -250,6 +258,9 @@ class CampaignDisplay(Lane):
             # The view is a convenience, so ignore errors here: commands that need the index or the engine report them.
             with suppress(UserError, *ENGINE_ERRORS):
                 self._change(squares=squares_of(self._cells, self._verdicts()))
+
+    def _as_typed(self, text: str) -> str:
+        return escape(text.replace("`matrix ", f"`{self.command()} "))
 
     def _lanes_in_use(self) -> bool:
         return any(lane.current and lane.current.cell for lane in self._lanes.values())

@@ -102,7 +102,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             with _removed_if_refused(job, state, file, bench, keep_output=found):
                 make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
         except PlannedRestart as why:
-            display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
+            display.notice(f"{why}; {BEGIN_WORDS['planned-restart']}")
             state = _noted(state, "planned-restart", file)
         except KeyboardInterrupt:
             _so_far(job, state, bench, display)
@@ -170,7 +170,7 @@ def _report_unverified(job: TrainingJob, last: Record, display: Display) -> None
     if why := last.not_verified or (None if job.program else last.intent.not_verified):
         display.problem(f"the model was not verified independently: {why}")
     elif since := sum(last.intent.resumed):
-        display.problem(
+        display.notice(
             f"the model was verified from step {since} on: other attempts made the steps before, which cannot be "
             "repeated for comparison; that they were made is known from progress alone"
         )

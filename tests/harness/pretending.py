@@ -110,16 +110,20 @@ class RecordWritingBench(InstantBench):
 
 
 class RecordingDisplay(Display):
-    """A display that keeps the problems, steps and records that it is given."""
+    """A display that keeps the notices, problems, steps and records that it is given."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.notices: list[str] = []
         self.steps: list[str] = []
         self.records: list[Record] = []
 
     @property
     def lines(self) -> list[str]:
-        return [*self.steps, *self.problems]
+        return [*self.steps, *self.notices, *self.problems]
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
 
     def problem(self, text: str) -> None:
         self.problems.append(text)

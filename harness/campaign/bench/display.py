@@ -48,6 +48,9 @@ class Display:
     def finished(self, record: Record) -> None:
         """A run has its record."""
 
+    def notice(self, text: str) -> None:
+        """Something is worth a line and no problem, such as which cell has its turn and why."""
+
     def problem(self, text: str) -> None:
         """Something kept cells from being run, or the index from being written."""
 

@@ -19,7 +19,7 @@ from harness.evidence.row import Row
 from harness.matrix.workloads import Workload
 
 # Events of a run that are shown; the process that began it shows the others itself.
-SHOWN = ("preparing", "step", "started", "progress", "stalled", "finished", "problem")
+SHOWN = ("preparing", "step", "started", "progress", "stalled", "finished", "notice", "problem")
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class Follower:
                 if self.display.agrees(question):
                     self.dispatcher.cancel(running)
                     return
-        self.display.problem(
+        self.display.notice(
             f"{many(len(running), 'run continues', 'runs continue')} and will be recorded; {CONTINUES}"
         )
 
@@ -187,7 +187,7 @@ class Follower:
         if text := self._waiting.step():
             self.display.step(text)
         if text := self._waiting.line():
-            self.display.problem(text)
+            self.display.notice(text)
 
     def _update(self, one: _Followed, job: JobSeen | None) -> None:
         run_id, results = one.pending.run_id, self.bench.results

@@ -148,7 +148,7 @@ class _Stages:
         self.recheck(on_each, wanted.workload)
         passed = before - set(unhealthy_gpus(bench.results, bench.host))
         for gpu in sorted(passed):
-            self.runner.display.problem(f"GPU {gpu} takes runs again: it passes its probe")
+            self.runner.display.notice(f"GPU {gpu} takes runs again: it passes its probe")
         self.healthy.forget(passed)
         return bool(passed)
 
@@ -185,7 +185,7 @@ class _Stages:
             return
         if (said := f"{cell.id}: {wanted.why}") != self._stage:
             self._stage = said
-            display.problem(said)
+            display.notice(said)
         runner = replace(self.runner, workload=wanted.workload)
         together = [wanted, *wanted.beside]
         if bench.dispatcher:

@@ -104,7 +104,7 @@ class Noting(Display):
     def step(self, text: str) -> None:
         self.shown.append((self.number, text))
 
-    problem = step
+    notice = problem = step
 
     def started(self, planned: PlannedRun, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         self.step(f"{position} started on {elsewhere.host if elsewhere else 'this host'}")
@@ -362,10 +362,10 @@ def test_what_waits_is_cancelled_though_it_was_submitted_since_the_last_look_and
     follower.follow([PendingRun(planned, name) for name in ("r1", "r2")], matrix.workloads["quick"])
     follower._poll()
     follower._submit()
-    problems: list[str] = []
-    monkeypatch.setattr(display, "problem", problems.append)
+    notices: list[str] = []
+    monkeypatch.setattr(display, "notice", notices.append)
     follower.interrupted(name)
-    assert [text.partition(" ")[0] for text in problems] == [str(left)] * bool(left)
+    assert [text.partition(" ")[0] for text in notices] == [str(left)] * bool(left)
     assert scheduler.cancelled == cancelled
 
 
