@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.environments.executors.job import Executor
 from harness.environments.python.programs import changed_source
+from harness.evidence.app_reports.exposure import said_all_at_once
 from harness.evidence.app_reports.program_progress import ProgramProgress, progress_of
 from harness.evidence.files.program_files import take_over
 from harness.evidence.outcome.decide import stands_so_far
@@ -65,6 +66,7 @@ class OwnProgram:
             loss=progress.loss,
             loss_unread=progress.loss_unread,
             printed=log.is_file() and log.stat().st_size > 0,
+            at_once=said_all_at_once(program, watch.progress.exposure.exposure),
             survivors=watch.survivors,
             changed=changed_source(program),
         )

@@ -7,14 +7,13 @@ from harness.base.errors import UserError
 from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import shielded
 from harness.environments.docker.own_images import is_own
-from harness.evidence.app_reports.exposure import Exposure
+from harness.evidence.app_reports.exposure import said_all_at_once
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Interruption, Record
-from harness.evidence.outcome.decide import APP_EXITS, Outcome, undecided
+from harness.evidence.outcome.decide import APP_EXITS, undecided
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
 from harness.host.processes.run_processes import survivors_in_words
-from harness.matrix.programs import STDOUT
 from harness.matrix.variants import VARIANT
 from harness.run.conclude import RunConclusion
 from harness.run.notes import Notes, cannot_be_read
@@ -111,7 +110,8 @@ def _record(
         not_verified=evidence.not_verified,
         steps_accounted=evidence.steps_accounted,
         longest_stall=watch.longest_stall,
-        first_step=exposure.first_step and not _said_all_at_once(spec, outcome, exposure),
+        first_step=exposure.first_step
+        and not (outcome.name == "failed" and said_all_at_once(spec.request.program, exposure)),
         exposure_seconds=exposure.seconds,
         interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
         idle_seconds=watch.stall_at_interrupt.idle if watch.stall_at_interrupt else None,
@@ -119,13 +119,6 @@ def _record(
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )
-
-
-def _said_all_at_once(spec: RunSpec, outcome: Outcome, exposure: Exposure) -> bool:
-    """Return whether all that a failed program printed may be its last words, such as a traceback, and no step."""
-    program = spec.request.program
-    printed = program is not None and program.progress == STDOUT
-    return printed and outcome.name == "failed" and not exposure.seconds
 
 
 def _origin(spec: RunSpec) -> Iterator[str]:

@@ -10,6 +10,7 @@ from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST
+from harness.matrix.programs import STDOUT, Program
 
 STEPPING = ("first-step", "step")
 
@@ -52,6 +53,11 @@ class ExposureWatch:
     def exposure(self) -> Exposure:
         """The exposure seen so far."""
         return Exposure(False, 0.0) if self._began is None else Exposure(True, self._last - self._began)
+
+
+def said_all_at_once(program: Program | None, exposure: Exposure) -> bool:
+    """Return whether all that a program printed may be its last words, such as a traceback, and no step."""
+    return program is not None and program.progress == STDOUT and not exposure.seconds
 
 
 def recorded_exposure(record: Record) -> Exposure:

@@ -112,7 +112,7 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
 def _made_no_step(evidence: Evidence) -> bool:
     """Return whether progress shows that no step was made; without an account of steps it cannot show that."""
     if evidence.program is not None:
-        return not evidence.program.advances
+        return not evidence.program.advances or evidence.program.at_once
     unread = evidence.steps_accounted is None or evidence.breaches or evidence.leftovers
     return not unread and not any(evidence.steps_accounted or ())
 

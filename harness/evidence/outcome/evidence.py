@@ -42,6 +42,7 @@ class ProgramEvidence:
     `step`, `total`, `loss`: the values of the last one.
     `loss_unread`: whether the program reported losses, but the last one in lines that were too many to be read.
     `printed`: whether it printed anything.
+    `at_once`: whether all that it printed may be its last words, and no step.
     `survivors`: the processes that it had left running when it ended.
     `changed`: the files of its own source that it changed.
     """
@@ -52,6 +53,7 @@ class ProgramEvidence:
     loss: float | None = None
     loss_unread: bool = False
     printed: bool = True
+    at_once: bool = False
     survivors: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     products: tuple[FoundProduct, ...] = ()

@@ -126,9 +126,16 @@ def test_a_traceback_is_the_reason_of_a_failure(make: Make, text: str, diagnosis
     assert line in record.explanation.lines[0].text
 
 
-def test_what_a_program_prints_as_it_fails_is_no_start(make: Make) -> None:
-    failed = make("open('no-such-file')", progress="stdout")
-    assert (failed.outcome, failed.first_step) == ("failed", False)
+@pytest.mark.parametrize(
+    ("text", "diagnosis"),
+    [
+        ("open('no-such-file')", "app-error"),
+        ("import argparse; argparse.ArgumentParser().parse_args(['--epcohs'])", "refused"),
+    ],
+)
+def test_what_a_program_prints_as_it_fails_is_no_start(make: Make, text: str, diagnosis: str) -> None:
+    failed = make(text, progress="stdout")
+    assert (failed.outcome, failed.diagnosis, failed.first_step) == ("failed", diagnosis, False)
 
 
 @pytest.mark.slow
