@@ -236,7 +236,8 @@ def _app(
     """
     work = folder / WORK
     work.mkdir()
-    container = container_of(environment.image, work, data, 0) if environment.image else None
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    container = container_of(environment.image, work, data, memory) if environment.image else None
     variables = {"PATH": os.defpath, "HOME": ".", **environment.variables}
     job = Job(environment.app(*words), variables, folder, folder / "said.txt", container, work=work)
     with Watch(RunFolder(folder), executor, work=WorkFolder(work), ranks=1) as watch:

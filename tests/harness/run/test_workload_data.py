@@ -11,7 +11,8 @@ from harness.base.errors import NoSuchFileError, UserError
 from harness.environments.docker import own_images
 from harness.environments.docker.images import Image
 from harness.environments.environment import Environment
-from harness.environments.executors.process import ProcessExecutor
+from harness.environments.executors.job import Job, JobLost
+from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.files.app_files import SYNTHETIC
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import (
@@ -242,6 +243,24 @@ def test_bars_that_somebody_elses_image_makes_are_used_by_no_other_cell(
     assert own == workload_data.synthetic_place(workload())
     assert len({own, *others}) == 3
     assert all(SYNTHETIC.fullmatch(place.name) for place in others)
+
+
+def test_the_container_that_checks_data_may_not_take_all_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path / "data")
+    given: list[Job] = []
+
+    class Refusing(ProcessExecutor):
+        def start(self, job: Job) -> ProcessHandle:
+            given.append(job)
+            raise JobLost("refused")
+
+    environment = Environment(tmp_path / "python", {}, {}, "cpu", image="sha256:1")
+    with pytest.raises(UserError, match="vpoc check could not be run: refused"):
+        workload_data.check_data(tmp_path / "bars.csv", workload(), environment, Refusing())
+    assert given[0].container
+    assert 0 < (given[0].container.memory_bytes or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_an_app_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
