@@ -129,9 +129,7 @@ class Follower:
                 if self.display.agrees(question):
                     self.dispatcher.cancel(running)
                     return
-        self.display.notice(
-            f"{many(len(running), 'run continues', 'runs continue')} and will be recorded; {CONTINUES}"
-        )
+        self.display.notice(f"{many(len(running), 'run continues', 'runs continue')} and will be recorded; {CONTINUES}")
 
     def phases(self) -> tuple[list[str], list[str]]:
         """Return the ids of the runs that wait, and of those that run or may run."""
