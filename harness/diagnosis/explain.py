@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LAST_BYTES = 1 << 16
 # Longest scan of one file, in seconds: each line may be one that must be compared with many rules.
 LONGEST_SECONDS = 20.0
+# Largest log that is read, in bytes: those of a run have 20 MB, but another user may have put any other in their place.
+LARGEST_LOG = 1 << 30
 KILLED = 9
 LONGEST_PID, LONGEST_OF_KERNEL = 9, 2048
 """Digits of a pid, and characters of a line of the kernel log: an imported run may contain longer ones."""
@@ -107,6 +109,8 @@ def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | Non
     try:
         with open_regular(folder.named(name)) as stream:
             size = folder.named(name).stat().st_size
+            if size > LARGEST_LOG:
+                return ScanResult(whole=False)
             read = read_lines(stream, name, sieve_of(where))
             lines = (line for line in read if time.monotonic() < until or stream.tell() >= size)
             found = scan(lines, where, intent.rocm, intent.torch, of_run or any_process)

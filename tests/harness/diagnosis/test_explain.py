@@ -96,6 +96,10 @@ def test_the_log_explains_with_file_and_line(
         found = explain({"log.txt": text}, Exit(-6), diagnosis="crash")
         assert found.rule == rule
         assert found.cause.endswith("(the logs take too long to read: parts of them were skipped)")
+    monkeypatch.setattr(explaining, "LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(explaining, "LARGEST_LOG", 500)
+    assert explain(log, Exit(-6)).rule == "illegal-access"
+    assert "were skipped" in explain({"log.txt": f"{ILLEGAL}\n{aborted}"}, Exit(-6)).cause
 
 
 def test_what_the_version_says(explain: Callable[..., Explanation]) -> None:
