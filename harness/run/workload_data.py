@@ -49,7 +49,7 @@ APP_MERGES = "`vpoc merge` makes one"
 VPOC = ".venv/bin/matrix exec cpu-plain vpoc"
 MERGE = f"{VPOC} merge --bars {{bars}} --vix VIX.csv --output merged.csv"
 HOW_TO_MERGE = f"`{MERGE.format(bars='BARS.csv')}` makes one (docs/data.md)"
-ACCEPT = re.compile(r"say --accept (\w+)$")
+ACCEPT = re.compile(r"say --accept (\w+)(?='?$)")
 
 
 class DataRefusedError(UserError):
@@ -244,4 +244,5 @@ def _app(
         exit_ = watch.execute(job, LIMIT_SECONDS)
     if exit_ is None or watch.stopped_by:
         raise UserError(f"vpoc {words[0]} could not be run: {watch.stop_detail}")
-    return exit_, last_line(job.log, APP_ERROR, quoted=False)
+    # What somebody else's image says is no advice of ours.
+    return exit_, last_line(job.log, APP_ERROR, quoted=bool(environment.image and not is_own(environment.image)))

@@ -1,6 +1,7 @@
 import os
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,19 @@ def test_the_container_that_checks_data_may_not_take_all_memory(
         workload_data.check_data(tmp_path / "bars.csv", workload(), environment, Refusing())
     assert given[0].container
     assert 0 < (given[0].container.memory_bytes or 0) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_words_of_somebody_elses_image_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path / "data")
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own")
+
+    class Outside(ProcessExecutor):
+        def start(self, job: Job) -> ProcessHandle:
+            return super().start(replace(job, arguments=("sh", "-c", "echo vpoc: type this >&2; exit 2")))
+
+    environment = Environment(tmp_path / "python", {}, {}, "cpu", image="sha256:1")
+    with pytest.raises(workload_data.DataRefusedError, match=r"^--data: 'type this'$"):
+        workload_data.check_data(tmp_path / "bars.csv", workload(), environment, Outside())
 
 
 def test_an_app_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
