@@ -3,6 +3,15 @@
 A terminal takes some characters for commands: to move the cursor, to set its title, to change the writing direction.
 """
 
+import re
+from pathlib import PurePath
+
+# Longest name that is shown, in characters.
+LONGEST_SHOWN = 80
+# Longest sentence of the app's that a message quotes, in characters.
+LONGEST_QUOTE = 400
+PLAIN = re.compile(r"[\w.,=+@/<>-]*")
+
 
 def one_line(text: str) -> str:
     """Return a text as one line, with escape sequences for characters that cannot be printed."""
@@ -29,3 +38,17 @@ def _shown(character: str) -> str:
 def is_text(name: str) -> bool:
     """Return whether the name of a file is valid text: a program may use any bytes, which JSON cannot represent."""
     return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def safe_text(name: str | PurePath, most: int = LONGEST_SHOWN) -> str:
+    """Return a name as text that is safe to print: at most `most` characters, without cursor movements and line ends.
+
+    It is quoted if it could be taken for our own words.
+    """
+    text = one_line(str(name))
+    text = text if len(text) <= most else f"{text[: most - 3]}..."
+    if PLAIN.fullmatch(text):
+        return text
+    mark = '"' if "'" in text and '"' not in text else "'"
+    escaped = text.replace(mark, f"\\{mark}")
+    return f"{mark}{escaped}{mark}"

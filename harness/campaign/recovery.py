@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.files.failpoints import reached
 from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
 from harness.base.files.storage import remove_unfinished
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.base.paths import APPS, DATA
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display

@@ -11,8 +11,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import read_regular, write_json
-from harness.base.files.untrusted_tree import safe_text
-from harness.base.text import one_line
+from harness.base.text import one_line, safe_text
 from harness.evidence.records import Results
 from harness.host.processes.processes import ProcessId, boot_id
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import click
 
-from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import interruptible
+from harness.base.text import safe_text
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
 from harness.environments.docker.images import BASE_NAME, Image, repository_in
 from harness.environments.docker.verify_image import DIFFERENT, EQUAL, find_to_verify, verify_by_rebuilding

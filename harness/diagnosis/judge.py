@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, matcher_of
 from harness.diagnosis.rules import FailureClass, Fault, Signature, load_signatures

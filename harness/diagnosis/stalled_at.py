@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.base.files.storage import read_regular
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.matcher import Hit, matcher_of
 from harness.evidence.app_reports.python_stacks import parse_stacks

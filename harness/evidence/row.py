@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.environments.docker.source_state import is_dirty
 from harness.evidence.app_reports.exposure import Exposure, recorded_exposure
 from harness.evidence.files.app_files import Result

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 
 MOUNTS = Path("/proc/self/mountinfo")
 OF_NETWORKS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import AliasChoices, BaseModel, Field
 
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
 from harness.base.interrupts import GRACE_SECONDS
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.environments.docker.own_images import is_own
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.app_reports.last_line import last_line

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.evidence.files.kept_copies import copy_from_work
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST, WorkFolder

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import NoSpaceError
-from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import ANY_SIZE
 from harness.base.wording import size_in_words
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job

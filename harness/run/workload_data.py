@@ -11,7 +11,8 @@ from pathlib import Path
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.base.paths import DATA
 from harness.base.wording import many, size_in_words
 from harness.environments.docker.own_images import is_own

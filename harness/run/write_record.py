@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import shielded
+from harness.base.text import safe_text
 from harness.environments.docker.own_images import is_own
 from harness.evidence.app_reports.exposure import said_all_at_once
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line

@@ -7,7 +7,8 @@ from harness.base.errors import UserError
 from harness.base.files.hashes import file_hash
 from harness.base.files.storage import cannot_be_written, copy_durably, unfinished
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import BLOCK, NotAFileError, safe_text
+from harness.base.files.untrusted_file import BLOCK, NotAFileError
+from harness.base.text import safe_text
 from harness.base.wording import many
 from harness.evidence.app_reports.last_line import last_line
 from harness.evidence.app_reports.program_progress import whole_progress

@@ -9,7 +9,9 @@ from harness.base.errors import UserError
 from harness.base.files.hashes import file_hash
 from harness.base.files.storage import cannot_be_written, copy_durably, sync_folder, unfinished
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
+from harness.base.text import safe_text
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import (

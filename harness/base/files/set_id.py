@@ -3,7 +3,7 @@
 import os
 import stat
 
-from harness.base.files.untrusted_tree import NAME_ONLY
+from harness.base.files.untrusted_file import NAME_ONLY
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SET_ID = stat.S_ISUID | stat.S_ISGID

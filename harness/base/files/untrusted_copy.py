@@ -7,7 +7,8 @@ from pathlib import Path, PurePath
 
 from harness.base.files.hashes import file_hash
 from harness.base.files.storage import create
-from harness.base.files.untrusted_tree import PIECE, NotAFileError, UntrustedTree
+from harness.base.files.untrusted_file import PIECE, NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
 
 # Largest holes of a file that is copied, in bytes: the copy may take that much more of the disk, and limits on a
 # program's disk space do not see holes. Compression by the file system makes weights only a little smaller.

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.base.errors import UnknownNameError, UserError
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import safe_text
 from harness.base.paths import CACHE, CHECKOUT
+from harness.base.text import safe_text
 from harness.environments.docker.image_tree import configured, differences_from, tree_of
 from harness.environments.docker.images import (
     BASE_NAME,

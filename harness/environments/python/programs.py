@@ -15,8 +15,10 @@ from pathlib import Path, PurePosixPath
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.storage import create, read_regular
-from harness.base.files.untrusted_tree import NotAFileError, OpenFile, UntrustedTree, safe_text
+from harness.base.files.untrusted_file import NotAFileError, OpenFile
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.base.paths import CACHE
+from harness.base.text import safe_text
 from harness.matrix.load import nearest
 from harness.matrix.programs import CHECKPOINT, DATA, LINES, SOURCE, STDOUT, Program, ProgramCopy, linear_pattern
 

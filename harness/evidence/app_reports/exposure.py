@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.evidence.app_reports.progress import MOST_LINES, parse_lines, whole_lines
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record

@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 from harness.base.files.storage import open_regular
-from harness.base.files.untrusted_tree import safe_text
-from harness.base.text import one_line
+from harness.base.text import one_line, safe_text
 from harness.environments.executors.bounded_log import MAY_LACK_SOME
 
 LAST_BYTES = 1 << 16

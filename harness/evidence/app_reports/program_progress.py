@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any
 
 from harness.base.files.json_bounds import json_object
-from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile, UntrustedTree
+from harness.base.files.untrusted_file import NotAFileError, OpenFile
+from harness.base.files.untrusted_tree import ANY_SIZE, UntrustedTree
 from harness.evidence.app_reports.progress import LONGEST_LINE, MOST_AT_ONCE, MOST_LINES_AT_ONCE
 from harness.evidence.files.app_files import Memory, Phase, Progress
 from harness.evidence.files.run_folder import RunFolder

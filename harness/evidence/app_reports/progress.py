@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile
+from harness.base.files.untrusted_file import NotAFileError, OpenFile
+from harness.base.files.untrusted_tree import ANY_SIZE
 from harness.evidence.files.app_files import Phase, Progress
 from harness.evidence.files.work_folder import LARGEST, MOST_RANKS, WorkFolder
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 
 _FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}),? in (?P<function>.+)$')
 _PY_SPY = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.evidence.files.work_folder import LARGEST, WorkFolder
 
 LAYOUT = struct.Struct("<qq")

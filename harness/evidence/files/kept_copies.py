@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from harness.base.files.json_files import File
 from harness.base.files.storage import cannot_be_written, write_durably
 from harness.base.files.untrusted_copy import copy_out
-from harness.base.files.untrusted_tree import NotAFileError, safe_text
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.text import safe_text
 from harness.base.validation_errors import first_problem
 from harness.evidence.files.app_files import KeptState, Result, Verification
 from harness.evidence.files.run_folder import RunFolder

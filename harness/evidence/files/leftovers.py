@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import Entry, NotAFileError, safe_text
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import Entry
+from harness.base.text import safe_text
 from harness.base.wording import size_in_words, some_of
 from harness.evidence.files.work_folder import LARGEST, WorkFolder, regex_of
 from harness.host.disk_use import DiskLimit, measure

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from harness.base.errors import UserError
 from harness.base.files.storage import remedy_for
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.base.text import is_text
 from harness.evidence.files.work_folder import WorkFolder
 

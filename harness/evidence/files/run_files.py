@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.files.json_files import File, Moment, OneLine, Versioned
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.environments.executors.container import container_from_record
 from harness.evidence.files.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts

@@ -21,7 +21,9 @@ from harness.base.files.json_bounds import load_json
 from harness.base.files.json_files import File
 from harness.base.files.storage import ROOT, cannot_be_written, read_regular, unused, write_durably, write_json
 from harness.base.files.tree_removal import clear_immutable_flags
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree, safe_text
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
+from harness.base.text import safe_text
 from harness.base.validation_errors import headline
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Intent, Record

@@ -14,7 +14,8 @@ from typing import ClassVar, Protocol, TypeVar
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.storage import cannot_be_written, unfinished
 from harness.base.files.untrusted_copy import MOST_HOLE_BYTES, copy_out
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.host.disk_use import DiskLimit
 
 # The app's names of checkpoints: the number of optimizer steps done, and the SHA-256 of the content.

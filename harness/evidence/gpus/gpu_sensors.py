@@ -7,7 +7,8 @@ from contextlib import suppress
 from pydantic import Field, FiniteFloat, ValidationError
 
 from harness.base.files.json_files import File, Versioned
-from harness.base.files.untrusted_tree import NotAFileError, UntrustedTree
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.evidence.files.run_folder import RunFolder
 
 # Most lines of the file: an hour with one sample a second. Of a night, every eighth sample or so remains. With two GPUs

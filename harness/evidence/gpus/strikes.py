@@ -11,7 +11,9 @@ from harness.base.errors import UnknownNameError, UserError
 from harness.base.files.json_files import Moment, OneLine, Versioned
 from harness.base.files.json_lines import append_line
 from harness.base.files.storage import ROOT
-from harness.base.files.untrusted_tree import ANY_SIZE, LONGEST_QUOTE, NotAFileError, UntrustedTree, safe_text
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import ANY_SIZE, UntrustedTree
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.evidence.files.run_folder import RunFolder
 
 # Most bytes that are read, at the end of the file: few runs have more than one decision.

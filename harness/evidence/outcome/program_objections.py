@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.base.wording import many, some_of
 from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence, ProgramEvidence

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.evidence.choosing import kept_epoch, may_end_early
 from harness.evidence.files.app_files import Result, Training
 from harness.evidence.outcome.diagnoses import BREACH, Diagnosis

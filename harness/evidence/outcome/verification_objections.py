@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.base.wording import some_of
 from harness.evidence.files.app_files import Result, StepNumbers, Training, VerifiedTraining
 from harness.evidence.files.kept_states import wrong_states

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
 
-from harness.base.files.untrusted_tree import LONGEST_QUOTE, safe_text
+from harness.base.text import LONGEST_QUOTE, safe_text
 from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.health_log import LOCK_HELD_DETAIL, machines_with_bad_signs, read_steps
 from harness.evidence.index import Index

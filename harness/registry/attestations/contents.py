@@ -16,7 +16,7 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.environments.docker.image_tree import image_files
 from harness.environments.docker.images import Image
 from harness.host.engine import Engine

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from harness.base.files.hashes import json_hash
 from harness.base.files.json_bounds import load_json
-from harness.base.files.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.base.files.untrusted_file import NotAFileError
+from harness.base.files.untrusted_tree import ANY_SIZE, UntrustedTree
 from harness.evidence.files.app_files import Result
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder

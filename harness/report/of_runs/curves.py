@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise, zip_longest
 
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.evidence.app_reports.progress import MOST_LINES, parse_lines, whole_lines
 from harness.evidence.files.app_files import Progress, Training
 from harness.evidence.files.work_folder import LARGEST, WorkFolder

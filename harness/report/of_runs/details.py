@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.base.wording import many, percent
 from harness.evidence.files.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.files.run_files import Record

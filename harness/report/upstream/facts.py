@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.base.files.untrusted_tree import safe_text
+from harness.base.text import safe_text
 from harness.base.wording import many
 from harness.diagnosis.rules import load_signatures
 from harness.evidence.files.app_files import Result

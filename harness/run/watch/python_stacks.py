@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.base.files.untrusted_tree import NotAFileError
+from harness.base.files.untrusted_file import NotAFileError
 from harness.evidence.app_reports.python_stacks import CallStack, Frame, parse_stacks
 from harness.evidence.app_reports.step_position import Position, read_positions
 from harness.evidence.files.work_folder import LARGEST, WorkFolder

@@ -1,8 +1,10 @@
+"""Tests of text that is made safe to show."""
+
 import json
 
 import pytest
 
-from harness.base.text import one_line, printable
+from harness.base.text import one_line, printable, safe_text
 
 CLEARS = "\x1b[2J"
 
@@ -30,3 +32,10 @@ def test_lines_stay_lines() -> None:
 def test_json_stays_json() -> None:
     text = json.dumps({"\u202e": ["\ud800", "\x9b", "ä"]}, ensure_ascii=False)
     assert json.loads(printable(text)) == {"\N{REPLACEMENT CHARACTER}": ["\N{REPLACEMENT CHARACTER}"] * 2 + ["ä"]}
+
+
+def test_a_name_is_shown_in_one_line_that_moves_nothing() -> None:
+    assert safe_text("a\nb\x1b[2J\udcff") == r"'a\nb\x1b[2J\udcff'"
+    assert safe_text("a'; GPU 0 is broken") == '"a\'; GPU 0 is broken"'
+    assert safe_text("a'\"; GPU 0 is broken") == r"""'a\'"; GPU 0 is broken'"""
+    assert len(safe_text("x" * 1000)) == 80

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from harness.base.contract import CONTRACT
-from harness.base.files.untrusted_tree import safe_text
 from harness.base.interrupts import interruptible
+from harness.base.text import safe_text
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_reports.accounting import Accounting
