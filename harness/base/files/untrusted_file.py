@@ -12,7 +12,7 @@ BLOCK = 512
 # A folder or file is first opened by its name only, which has no effect on it.
 NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-KINDS = {
+FILE_KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -99,7 +99,7 @@ def open_file(folder: int, name: str, most: int) -> tuple[int, os.stat_result]:
     try:
         status = os.fstat(named)
         if not stat.S_ISREG(status.st_mode):
-            raise NotAFileError(f"is {kind_of(status)}")
+            raise NotAFileError(f"is {file_kind(status)}")
         if status.st_size > most:
             raise NotAFileError(f"has {status.st_size} bytes, more than {most}")
         # This opens the file that was just checked, even if another one has its name by now.
@@ -108,9 +108,9 @@ def open_file(folder: int, name: str, most: int) -> tuple[int, os.stat_result]:
         os.close(named)
 
 
-def kind_of(status: os.stat_result) -> str:
+def file_kind(status: os.stat_result) -> str:
     """Return what a file, folder or link is, in words."""
-    return KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
+    return FILE_KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from pathlib import Path, PurePath
 
 from harness.base.files.tree_removal import remove_below
 from harness.base.files.untrusted_file import (
-    KINDS,
+    FILE_KINDS,
     NAME_ONLY,
     PIECE,
     NotAFileError,
     OpenFile,
-    kind_of,
+    file_kind,
     open_file,
     reading_errors,
 )
@@ -53,12 +53,12 @@ class Entry:
     @property
     def is_file(self) -> bool:
         """True if it is a regular file."""
-        return self.kind == KINDS[stat.S_IFREG]
+        return self.kind == FILE_KINDS[stat.S_IFREG]
 
     @property
     def is_folder(self) -> bool:
         """True if it is a folder."""
-        return self.kind == KINDS[stat.S_IFDIR]
+        return self.kind == FILE_KINDS[stat.S_IFDIR]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _folder_of(descriptor: int, name: str) -> int:
     status = os.fstat(descriptor)
     if not stat.S_ISDIR(status.st_mode):
         os.close(descriptor)
-        raise NotAFileError(f"{safe_text(name)} is {kind_of(status)}, not a folder".strip())
+        raise NotAFileError(f"{safe_text(name)} is {file_kind(status)}, not a folder".strip())
     return descriptor
 
 
@@ -222,4 +222,4 @@ def _files_below(folder: int, above: str, levels: int) -> Iterator[Entry]:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    return Entry(name, kind_of(status), status.st_size, (status.st_dev, status.st_ino), status.st_ctime)
+    return Entry(name, file_kind(status), status.st_size, (status.st_dev, status.st_ino), status.st_ctime)
