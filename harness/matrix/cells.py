@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from harness.matrix.clusters import Cluster
 from harness.matrix.stacks import DEFAULT_BASE, Mirrors, Stack
 from harness.matrix.stages import CampaignStage
-from harness.matrix.strict import Name, Reason, Strict
+from harness.matrix.strict import Name, PathPart, Reason, Strict
 from harness.matrix.variable_names import Variables
 from harness.matrix.workloads import Workload
 
@@ -30,7 +30,7 @@ Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 class Preset(Strict):
     """Environment variables. `features` and `train` add variables for one phase, which then runs as its own process."""
 
-    name: SkipJsonSchema[str] = ""
+    name: SkipJsonSchema[PathPart] = ""
     description: str
     variables: Variables = Field({})
     features: Variables = Field({})

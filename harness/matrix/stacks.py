@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, computed_field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
-from harness.matrix.strict import Reason, Strict
+from harness.matrix.strict import PathPart, Reason, Strict
 from harness.matrix.wheels import (
     PYPI,
     PYTORCH,
@@ -64,7 +64,7 @@ def _executors(accelerator: object, jax: object, torch_from_base: object) -> tup
 class Stack(Strict):
     """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides the accelerator."""
 
-    name: SkipJsonSchema[str] = ""
+    name: SkipJsonSchema[PathPart] = ""
     accelerator: Literal["rocm", "cpu", "any"]
     framework: Framework = Field("torch", description="what makes the steps; beside `jax` torch does all else")
     jax: str | None = None

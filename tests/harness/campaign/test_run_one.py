@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.campaign import run_one as run_one_module
@@ -82,3 +84,20 @@ def test_the_id_of_another_cells_run_is_refused(run: Callable[..., Record]) -> N
     run("completed", "mine")
     with pytest.raises(UserError, match="--run-id mine: is a run of cpu-plain; choose another id"):
         run("completed", "mine", "cpu-no-sdma")
+
+
+@pytest.mark.parametrize("part", ["stack", "preset", "verifying"])
+def test_a_request_names_no_folder(part: str, matrix: Matrix) -> None:
+    cell = matrix.cells["cpu-plain"]
+    parts: dict[str, Any] = {"stack": cell.stack, "preset": cell.preset, "verifying": cell.stack}
+    request = RunRequest(
+        run_id="r1",
+        campaign=None,
+        repeat=1,
+        gpus=(),
+        workload=matrix.workloads["quick"],
+        executor="process",
+        **(parts | {part: parts[part].model_copy(update={"name": "../../zz"})}),
+    )
+    with pytest.raises(ValidationError, match=rf"{part}.name"):
+        RunRequest.parse(request.model_dump_json(by_alias=True).encode())
