@@ -56,7 +56,7 @@ def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(trai
     assert [resumed_at(run) for run in training.bench.made] == [58, 58]
     assert [line["why"].rpartition("from ")[2] for line in training.lines] == ["the last checkpoint"] * 2
     assert training.display.problems[0].endswith("; next: the same again, from the last checkpoint")
-    assert training.display.problems[1].startswith("the model was verified from step 58 on: ")
+    assert training.display.notices[0].startswith("the model was verified from step 58 on: ")
     assert len(list(earlier.iterdir())) == 2
     training.job, training.state = job, new_state("key", "cpu-plain", None)
     training.train(replace(DONE, step=60))

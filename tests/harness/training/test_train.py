@@ -211,7 +211,7 @@ def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for
         Script(step=40, accounted=(39,)), Script(step=20, accounted=(20,)), Script(step=30, accounted=()), DONE
     )
     assert [resumed_at(run) for run in training.bench.made] == [0, 0, 20, 20]
-    assert training.display.problems[-1] == (
+    assert training.display.notices[-1] == (
         "the model was verified from step 20 on: other attempts made the steps before, which "
         "cannot be repeated for comparison; that they were made is known from progress alone"
     )
@@ -266,4 +266,4 @@ def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
     ]
     assert resumed_at(training.bench.made[1]) == 20
     assert training.bench.made[1].cell == training.job.cell
-    assert "unused pieces rose from" in training.display.problems[0]
+    assert "unused pieces rose from" in training.display.notices[0]
