@@ -511,7 +511,7 @@ def test_a_gpu_that_recovers_takes_runs_again(
     make_gpu_unhealthy_after(monkeypatch, bench, runs=3, healthy_again=probes)
     found, display, _ = carried_out(bench, prepared(bench, matrix))
     assert "GPU 1 takes no more runs: its probe failed" in display.problems
-    assert "GPU 1 takes runs again: it passes its probe" in display.problems
+    assert "GPU 1 takes runs again: it passes its probe" in display.notices
     assert found.reached
     assert f"{FIRST}-plain on 2 GPUs (ddp) is good" in found.sentence
 
