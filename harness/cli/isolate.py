@@ -14,14 +14,19 @@ from harness.campaign.run_one import open_bench_for
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
-from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
+from harness.cli.workload_choice import DEFAULT_SELECTION, bench_options, chosen_workload, workload_options
+from harness.evidence.files.run_files import Intent
 from harness.evidence.index import Index
 from harness.host.fingerprint import machine_of
 from harness.matrix.stages import CHANGEABLE
+from harness.matrix.workload_options import OWN_DATA
 from harness.matrix.workloads import Workload
 from harness.report.invocation import changed_options, has_own_data
 from harness.screen.fitted import print_sentences
 from harness.search.fault_isolation import MOST_RUNS
+
+# The options that decide which rows of the data are read, and what is accepted of them.
+OF_DATA = ("rows", "as_of", "target", "accepted")
 
 
 @click.command("isolate")
@@ -54,14 +59,16 @@ def isolate_command(
     others = [settings.cell(other)] if other else []
     if any(one.stack == chosen.stack or one.preset.name != "plain" for one in others):
         raise UserError(f"--other {other}: give a plain cell of another stack than {chosen.stack.name}")
-    workload, options = _work(settings, cell, options)
+    failed = None if options["workload"] else last_failure(results, machine_of(settings.root), matrix, cell)
+    workload, options = _as_it_failed(settings, failed, options) if failed else (_default(settings, options), options)
     place = bench_options(settings, options)
     bench, _ = open_bench_for(place, [chosen, *others], workload)
     rows = Index(results).rows()
     stacks = others or plain_cells(matrix, rows, bench)
     took = [row.seconds for row in rows if row.workload == workload.name and row.outcome == "completed"]
     each = f"of about {span(median(took))} each" if took else f"each of {span(workload.time_limit)} at most"
-    question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
+    suspect = suspect_of(cell, failed.workload if failed else workload.name, bench)
+    question = question_about(suspect, matrix, workload, bench, stacks)
     with search_shown(settings) as display:
         display.notice(f"{question.in_words(workload)}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
@@ -72,29 +79,37 @@ def isolate_command(
     sys.exit(0 if answer.answered else 1)
 
 
-def _work(settings: Settings, cell: str, options: dict[str, Any]) -> tuple[Workload, dict[str, Any]]:
-    """Return what to run, and the options with what was not given: as the last failure ran, if no workload is named."""
-    matrix = settings.matrix
-    failed = None if options["workload"] else last_failure(settings.results, machine_of(settings.root), matrix, cell)
-    if failed is None:
-        return chosen_workload(settings, "default", options), options
+def _default(settings: Settings, options: dict[str, Any]) -> Workload:
+    return chosen_workload(settings, DEFAULT_SELECTION, options)
+
+
+def _as_it_failed(settings: Settings, failed: Intent, options: dict[str, Any]) -> tuple[Workload, dict[str, Any]]:
+    """Return the workload of a run that failed, and the options; what was not given is as it was in that run.
+
+    Raises:
+        UserError: when the data of that run are gone.
+    """
+    matrix, own_data = settings.matrix, failed.workload == OWN_DATA
     lookback, strategy = failed.options.get("lookback"), failed.options.get("strategy", "single")
     # A training of the user's own data has no workload.
-    name = failed.workload if failed.workload in matrix.workloads else matrix.selections["default"].workload
+    name = matrix.selections[DEFAULT_SELECTION].workload if own_data else failed.workload
     had = {
         "workload": name,
         "executor": failed.executor,
         "lookback": None if lookback == matrix.workloads[name].lookback else lookback,
         "data": Path(failed.data.path) if has_own_data(failed) else None,
     }
+    if had["data"] and not (options["data"] or Path(failed.data.path).is_file()):
+        raise UserError(
+            f"the data of {failed.run_id} are no longer at {failed.data.path}; give them with --data, or name a "
+            "--workload, which has synthetic bars"
+        )
     options |= {option: value for option, value in had.items() if options[option] is None}
-    workload = chosen_workload(settings, "default", options)
+    workload = _default(settings, options)
     if workload.program is None and strategy != workload.strategy:
         workload = workload.model_copy(update={"strategy": strategy, "backend": None})
-    # What a stage changed besides.
-    changed = {
-        option: tuple(value) if isinstance(value, list) else value
-        for option, value in changed_options(failed, matrix).items()
-        if option in CHANGEABLE
-    }
-    return workload.model_copy(update=changed), options
+    # What a stage changed besides, or what the data need.
+    kept = {name: failed.options[name] for name in OF_DATA if name in failed.options} if own_data else {}
+    kept |= {name: value for name, value in changed_options(failed, matrix).items() if name in CHANGEABLE}
+    as_tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    return workload.model_copy(update=as_tuples), options

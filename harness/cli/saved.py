@@ -33,7 +33,7 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     and the evidence of its known-good tags.
     """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
-    if (is_cell := str(folder) in matrix.cells) or not cells:
+    if (is_cell := str(folder) in matrix.cells and not folder.exists()) or not cells:
         lacking = "FOLDER" if is_cell else "CELLS..."
         raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking)
     chosen = [settings.cell(cell) for cell in dict.fromkeys(cells)]

@@ -101,7 +101,9 @@ def status(
                 raise UserError(f"{cell} is a run, not a cell; `matrix explain {cell}` says how it ended")
             known(cell, settings.matrix.cells, "cell")
             if not as_json:
-                out.print(as_typed(f"No run of {cell} yet; `matrix run {cell}` makes one."))
+                of_others = any(row.cell == cell for row in everything)
+                none = f"No run of {cell} is of this host" if of_others else f"No run of {cell} yet"
+                out.print(as_typed(f"{none}; `matrix run {cell}` makes one."))
                 return
         _show_runs(rows, counts, tags, results, wide=wide, as_json=as_json)
         return

@@ -13,8 +13,8 @@ def note_of(output: Path) -> Path:
 
 
 def require_replaceable(output: Path, *, force: bool, give: str = "another --output, or --force to replace it") -> None:
-    """Raise UserError when `output` exists with other content than was last written, unless `force`."""
-    if force or not output.is_file():
+    """Raise UserError when `output` has other content than was last written, unless `force`; an empty file may go."""
+    if force or not output.is_file() or not output.stat().st_size:
         return
     try:
         noted = json.loads(read_bytes(note_of(output)))["sha256"]

@@ -45,7 +45,7 @@ def read_features(path: Path) -> FeatureSet:
 def require_no_other_file(path: Path) -> None:
     """Raise UserError when a file is at `path` that `write_features` did not write; one that was damaged may go."""
     try:
-        if path.exists() and not names_digest(path):
+        if path.exists() and path.stat().st_size and not names_digest(path):
             raise UserError(
                 f"{path}: is there, and is not what this command wrote; give another --output, or remove it"
             )

@@ -237,10 +237,13 @@ def _answer(bench: Bench, question: Question, workload: Workload, campaign: str,
     )
 
 
-def suspect_of(cell: str, workload: Workload, bench: Bench) -> Suspect:
-    """Return what the records of this machine say of a cell, even if the cell has no failure of such a kind."""
+def suspect_of(cell: str, workload: str, bench: Bench) -> Suspect:
+    """Return what the records of this machine say of a cell, even if the cell has no failure of such a kind.
+
+    `workload`: the name of that whose runs count.
+    """
     rows = [row for row in Index(bench.results).rows() if row.machine == bench.host.machine and not row.imported]
-    mine = [row for row in rows if row.cell == cell and row.workload == workload.name]
+    mine = [row for row in rows if row.cell == cell and row.workload == workload]
     found = suspects(mine, counts_of(bench.results))
     return found[0] if found else Suspect(cell, 0, bench.gpus[0] if bench.gpus else 0, "")
 

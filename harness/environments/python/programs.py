@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import posixpath
 import re
 import shutil
 import stat
@@ -10,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.hashes import file_hash, json_hash
@@ -49,7 +50,9 @@ def take_program(program: Program, where: str) -> Program:
         raise UserError(f"{where}: {DATA} in the command is the folder of the data; name it with --data, or `data:`")
     if any(CHECKPOINT in word for word in program.command):
         raise UserError(f"{where}: {CHECKPOINT} goes into --resume-with, or `resume:`; leave it out of the command")
-    if unknown := PLACEHOLDER.search(" ".join(program.resume).replace(CHECKPOINT, "")):
+    resume = " ".join(program.resume)
+    # Beside it, other braces may be the program's own.
+    if CHECKPOINT not in resume and (unknown := PLACEHOLDER.search(resume)):
         raise UserError(f"{where}: {unknown[0]} in --resume-with, or `resume:`, is not known; write {CHECKPOINT}")
     source = Path(program.source)
     if not source.is_dir():
@@ -89,7 +92,7 @@ def _missing_script(command: Sequence[str], files: Collection[str]) -> str | Non
     """Return the script that a command has Python run, if it is not among the files of the program's source."""
     script = next((word for word in command[1:] if word != "-u"), "")
     plain = command[0].startswith("python") and script.endswith(".py") and not script.startswith(("-", "/", "..", "{"))
-    name = PurePosixPath(script).as_posix()
+    name = posixpath.normpath(script)
     return name if plain and name not in files else None
 
 

@@ -1,6 +1,7 @@
 """Reads the end of a log."""
 
 import os
+import re
 from pathlib import Path
 
 from harness.base.files.storage import open_regular
@@ -20,6 +21,8 @@ ADVICE = (
     "Search for `hipError",
     "Search for `cudaError",
 )
+# torchrun puts this before a line of a rank.
+RANK = re.compile(r"^\[rank\d+\]:\s*")
 # The longest of its errors have some 500 characters.
 LONGEST = 1000
 
@@ -39,7 +42,8 @@ def last_line(log: Path, prefix: str = "", *, quoted: bool = True) -> str:
         return "there is no log"
     nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
     stripped = [line.strip() for line in reversed(lines)]
-    said = [line for line in stripped if line not in ("", MAY_LACK_SOME) and not line.startswith(ADVICE)]
+    said = [line for line in stripped if line not in ("", MAY_LACK_SOME)]
+    said = [line for line in said if not RANK.sub("", line).startswith(ADVICE)] or said
     line = next((line for line in said if line.startswith(prefix)), said[0] if said else None)
     if line is None:
         return nothing

@@ -167,6 +167,14 @@ def test_daily_vix_in_other_forms(files, vix):
     assert rows(merged)["vix"].to_list() == [None, "13.20"]
 
 
+def test_vix_bars_with_times_of_digits(files):
+    """TradeStation's export, with the zone that it does not say."""
+    vix = "Date,Time,Close\n01/16/2024,1000,13.2\n01/16/2024,1005,13.4\n01/16/2024,1010,13.6\n"
+    bars, vix = files(bars_csv("2024-01-16T15:09:00Z"), vix)
+    merged = merge(bars, vix, zone="America/New_York")
+    assert (merged.vix, rows(merged)["vix"].to_list()) == ("intraday VIX", ["13.40"])
+
+
 def test_a_file_without_vix_says_which_name_is_looked_for(files):
     with pytest.raises(UserError, match=r"vix.csv: no column with the VIX; there are: date, value; name it close in"):
         merge(*files(bars_csv("2024-01-04T15:00:00Z"), "date,value\n2024-01-02,13.20\n"))

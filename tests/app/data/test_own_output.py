@@ -11,6 +11,9 @@ def test_what_something_else_wrote_is_never_replaced_unless_forced(tmp_path):
     with pytest.raises(UserError, match=r"merged.csv: is there, and is not what this command wrote; .* --force"):
         require_replaceable(output, force=False)
     require_replaceable(output, force=True)
+    # As `mktemp` makes one.
+    output.write_bytes(b"")
+    require_replaceable(output, force=False)
 
 
 def test_what_was_written_is_replaced_until_somebody_changes_it(tmp_path):

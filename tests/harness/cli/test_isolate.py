@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.files.storage import write_json
@@ -20,46 +20,69 @@ from harness.host.simulated import dual_7900xt
 CELL = "rocm6.3-torch2.9.1-plain"
 
 
+Ask = Callable[..., tuple[Any, Any, Any, Result]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Return a function that asks about a cell with a run that hung; it returns bench, question, workload and output.
+
+    Its keywords are of the run's intent.
+    """
+    root, results = dual_7900xt(tmp_path / "host").root, Results(tmp_path / "results")
+    host = make_record().intent.host.model_copy(update={"machine": machine_of(root)})
+    bars = tmp_path / "merged.csv"
+    bars.write_text(STAND_IN_BARS)
+    asked: list[Any] = [None, None, None]
+
+    def isolate_fault(*found: Any) -> Any:
+        asked[:] = found[:3]
+        return SimpleNamespace(sentence="found", answered=True)
+
+    monkeypatch.setattr(isolate, "isolate_fault", isolate_fault)
+
+    def make(*options: str, **values: Any) -> tuple[Any, Any, Any, Result]:
+        data = {"path": str(bars), "sha256": "d" * 64}
+        known = {"cell": CELL, "device": "cuda", "gpus": (0, 1), "host": host, "executor": "process", "data": data}
+        record = make_record("hung", "hung", "no-progress", **{**known, **values})
+        write_json(results.begin(record.intent) / "record.json", record.model_dump(mode="json", by_alias=True))
+        words = ["--root", str(root), "--results", str(results.folder), "isolate", CELL, *options]
+        done = CliRunner().invoke(cli, [*words, "--other", "rocm6.2-torch2.5.1-plain"])
+        return asked[0], asked[1], asked[2], done
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("failed", "options", "repeated"),
     [
         ("standard", (), ("standard", "ddp", ((0, 1),), "merged.csv", "process")),
         ("own-data", (), ("quick", "ddp", ((0, 1),), "merged.csv", "process")),
-        ("standard", ("--workload", "quick"), ("quick", "single", ((1,), (0,)), None, "process")),
+        (
+            "standard",
+            ("--workload", "quick", "--executor", "process"),
+            ("quick", "single", ((1,), (0,)), None, "process"),
+        ),
     ],
 )
 def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
-    failed: str,
-    options: tuple[str, ...],
-    repeated: tuple[Any, ...],
-    tmp_path: Path,
-    make_record: Callable[..., Record],
-    monkeypatch: pytest.MonkeyPatch,
+    failed: str, options: tuple[str, ...], repeated: tuple[Any, ...], ask: Ask
 ) -> None:
-    root, results = dual_7900xt(tmp_path / "host").root, Results(tmp_path / "results")
-    host = make_record().intent.host.model_copy(update={"machine": machine_of(root)})
-    bars = tmp_path / "merged.csv"
-    bars.write_text(STAND_IN_BARS)
-    work = {
-        "data": {"path": str(bars), "sha256": "d" * 64},
-        "workload": failed,
-        "options": {"strategy": "ddp"},
-        "host": host,
-        "executor": "process",
-    }
-    record = make_record("hung", "hung", "no-progress", cell=CELL, device="cuda", gpus=(0, 1), **work)
-    write_json(results.begin(record.intent) / "record.json", record.model_dump(mode="json", by_alias=True))
-    asked: list[Any] = []
-
-    def isolate_fault(bench: Any, question: Any, workload: Any, *_: object) -> Any:
-        asked.append((workload.name, workload.strategy, question.gpus, bench.data, bench.executor_name))
-        return SimpleNamespace(sentence="found", answered=True)
-
-    monkeypatch.setattr(isolate, "isolate_fault", isolate_fault)
-    words = ["--root", str(root), "--results", str(results.folder), "isolate", CELL, *options]
-    other = ["--other", "rocm6.2-torch2.5.1-plain", "--executor", "process"][: 4 if options else 2]
-    done = CliRunner().invoke(cli, [*words, *other])
-    ((*ran, data, executor),) = asked
-    assert (*ran, data and data.name, executor) == repeated, done
+    bench, question, workload, done = ask(*options, workload=failed, options={"strategy": "ddp"})
+    data = bench.data and bench.data.name
+    assert (workload.name, workload.strategy, question.gpus, data, bench.executor_name) == repeated, done
     assert f"runs of workload {repeated[0]}" in done.stderr
     assert "; at most 40, each of " in done.stderr
+
+
+def test_a_failed_training_of_the_users_own_data_is_repeated_on_its_gpu_by_its_rules(ask: Ask) -> None:
+    options = {"rows": "session", "as_of": "open", "accepted": ["vix_range"]}
+    _, question, workload, done = ask(workload="own-data", options=options, gpus=(0,))
+    assert (question.suspect.failures, question.suspect.last, question.gpus[0]) == (1, "hung", (0,)), done
+    assert (workload.rows, workload.as_of, workload.accepted) == ("session", "open", ("vix_range",))
+
+
+def test_data_that_are_gone_are_asked_for(ask: Ask, tmp_path: Path) -> None:
+    gone = {"path": str(tmp_path / "gone.csv"), "sha256": "d" * 64}
+    *_, done = ask(workload="own-data", options={}, data=gone)
+    assert f"the data of hung are no longer at {gone['path']}; give them with --data" in str(done.exception)

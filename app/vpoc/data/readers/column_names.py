@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from vpoc.data.columns import PRICES
+from vpoc.data.readers.stamps import EPOCH_UNITS
 from vpoc.data.text_table import Table
 from vpoc.errors import UserError
 
@@ -92,7 +93,8 @@ def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[
         return dict(places)
     if places["stamp"] == time and "date" in names:
         return {**places, "stamp": names.index("date"), "time": time}
-    if places["stamp"] != time and ":" not in first[places["stamp"]]:
+    stamp = first[places["stamp"]].strip()
+    if places["stamp"] != time and ":" not in stamp and not (stamp.isdigit() and len(stamp) in EPOCH_UNITS):
         return {**places, "time": time}
     return dict(places)
 

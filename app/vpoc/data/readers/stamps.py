@@ -18,7 +18,9 @@ DATE_FORMATS = (
     *("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"),
     *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%Y.%m.%d"),
 )
-TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%H%M", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
+TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
+DIGITS_ALONE = {4: ("%H%M",), 6: ("%H%M%S",)}
+"""Number of digits of a time without colons -> its form: the longer one would take digits of the date as well."""
 EPOCH_UNITS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
 """Number of digits of a count since 1970, for the years 1980 to 2100 -> its units per second."""
 CANONICAL = re.compile(r".*T\d\d:\d\d:\d\dZ")
@@ -101,11 +103,12 @@ def _forms(first: str) -> list[str]:
     if parted is None:
         return []
     _, gap, time = parted.groups()
-    dot = "%.f" if "." in time else ""
+    whole, dot, _ = time.partition(".")
+    fraction = "%.f" if dot else ""
     found: list[str] = []
-    for clock in TIME_FORMATS:
+    for clock in DIGITS_ALONE.get(len(whole), ()) if whole.isdigit() else TIME_FORMATS:
         for day in DATE_FORMATS:
-            form = f"{day}{gap}{clock.replace('%S', f'%S{dot}')}{ends}"
+            form = f"{day}{gap}{clock.replace('%S', f'%S{fraction}')}{ends}"
             if _parses(first, form):
                 found.append(form)
         if found:

@@ -17,7 +17,7 @@ from vpoc.data.readers.text import open_text, read_text
 from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
-MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
+MIDNIGHT = re.compile(r"[T ]00:?00(:?00)?$")
 MONTH_DAYS = (28, 31)
 """Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
@@ -64,7 +64,9 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
         raise UserError(f"{table.line(row)}: close is {table.frame['close'][row]}, not above zero; correct the row")
     stamps = stamp_text(table, header, places)
     shown = stamps.frame.to_series()[0] or ""
-    daily = not (":" in MIDNIGHT.sub("", shown) or (shown.strip().isdigit() and len(shown.strip()) > 8))
+    date = MIDNIGHT.sub("", shown.strip())
+    has_time = ":" in date or ("time" in places and " " in date) or (date.isdigit() and len(date) > 8)
+    daily = not has_time
     published = _days(stamps, dates) if daily else _ends(stamps, zone, dates)
     values = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
     unique = values.unique(subset=["published", "close"], keep="first").sort("published", "row")

@@ -85,8 +85,15 @@ def test_a_part_of_the_volume_is_not_taken_for_the_whole(path, own):
 
 @pytest.mark.parametrize(
     ("date", "time"),
-    [("%Y/%m/%d", "%H:%M:%S"), ("%Y/%m/%d", "%I:%M:%S %p"), ("%Y/%m/%d", "%H%M"), ("%Y.%m.%d", "%H:%M:%S")],
-    ids=["Sierra Chart", "AM and PM", "TradeStation", "MetaTrader"],
+    [
+        ("%Y/%m/%d", "%H:%M:%S"),
+        ("%Y/%m/%d", "%I:%M:%S %p"),
+        ("%m/%d/%Y", "%H%M"),
+        ("%m/%d/%Y", "%H%M%S"),
+        ("%d.%m.%Y", "%H%M"),
+        ("%Y.%m.%d", "%H:%M:%S"),
+    ],
+    ids=["Sierra Chart", "AM and PM", "TradeStation", "six digits", "days first", "MetaTrader"],
 )
 def test_date_and_time_in_two_columns(path, date, time):
     """Sierra Chart's text export: the close is named Last, and columns with numbers of trades follow."""
@@ -101,9 +108,24 @@ def test_date_and_time_in_two_columns(path, date, time):
         " Volume": frame["volume"],
         " NumberOfTrades": frame["volume"],
     }
-    read = read_vendor(write(path, columns))
+    dates = "month-first" if date.startswith("%m") else None
+    read = read_vendor(write(path, columns), dates=dates)
     assert (read.zone, read.stamp_side, read.bar_seconds) == ("America/New_York", "start", 300)
     require_same(read, frame)
+
+
+@pytest.mark.parametrize("date", ["01/15/2018", "12/31/2018", "01-15-2018", "15.01.2018"])
+def test_a_time_of_four_digits_takes_none_from_the_date(path, date):
+    first = date.replace("15", "02").replace("31", "03")
+    path.write_text(f"Date,Time,Open,High,Low,Close,Volume\n{first},0930,1,1,1,1,1\n{date},0931,1,1,1,1,1\n")
+    read = read_vendor(path, zone="America/New_York", stamp_side="start")
+    assert [str(stamp)[:4] for stamp in pl.from_epoch(read.frame["ts"])] == ["2018", "2018"]
+
+
+def test_a_time_beside_a_count_of_seconds_is_no_part_of_it(path):
+    frame = synthetic(5)
+    columns = {"timestamp": frame["ts"], "time": local(frame, "UTC", "%H%M"), **columns_of(frame)}
+    require_same(read_vendor(write(path, columns)), frame)
 
 
 def test_the_merged_csv(path):

@@ -47,6 +47,18 @@ def test_a_copy_has_the_files_of_the_source_without_what_tools_make(source: Path
     assert (folder / "train.py").stat().st_mode & 0o222 == 0
 
 
+def test_a_script_may_be_named_by_any_path_in_the_source(source: Path) -> None:
+    for script in ("train.py", "./package/../train.py", "package//__init__.py"):
+        take(source, command=["python", script])
+    with pytest.raises(UserError, match=r"code/package/train.py: no such file; did you mean "):
+        take(source, command=["python", "package/train.py"])
+
+
+def test_braces_beside_the_checkpoint_are_the_programs_own(source: Path) -> None:
+    resume = ["--resume", "{checkpoint}", "--filename", "{epoch}"]
+    take(source, command=["python", "train.py"], resume=resume, checkpoint="out/*.pt")
+
+
 def test_what_is_edited_has_another_version_and_copy(source: Path, tmp_path: Path) -> None:
     first = take(source)
     assert take(source) == first

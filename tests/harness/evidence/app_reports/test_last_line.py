@@ -22,6 +22,11 @@ from harness.evidence.app_reports.last_line import APP_ERROR, LAST_BYTES, last_l
             b"Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions.\n\n",
             "'RuntimeError: HIP error: invalid argument'",
         ),
+        (
+            b"[rank0]: torch.AcceleratorError: HIP\n[rank0]: Search for `hipErrorX'\n",
+            "'[rank0]: torch.AcceleratorError: HIP'",
+        ),
+        (b"For debugging consider passing X\n", "'For debugging consider passing X'"),
         (b"", "the log is empty"),
         (b" \n\n", "the log is empty"),
         (b"said\n" + b"\n" * LAST_BYTES, "the log ends in blank lines"),
