@@ -60,7 +60,10 @@ def isolate_command(
     if any(one.stack == chosen.stack or one.preset.name != "plain" for one in others):
         raise UserError(f"--other {other}: give a plain cell of another stack than {chosen.stack.name}")
     failed = None if options["workload"] else last_failure(results, machine_of(settings.root), matrix, cell)
-    workload, options = _as_it_failed(settings, failed, options) if failed else (_default(settings, options), options)
+    if failed:
+        workload, options = _as_it_failed(settings, failed, options)
+    else:
+        workload = chosen_workload(settings, DEFAULT_SELECTION, options)
     place = bench_options(settings, options)
     bench, _ = open_bench_for(place, [chosen, *others], workload)
     rows = Index(results).rows()
@@ -77,10 +80,6 @@ def isolate_command(
     else:
         print_sentences(out, [answer.sentence])
     sys.exit(0 if answer.answered else 1)
-
-
-def _default(settings: Settings, options: dict[str, Any]) -> Workload:
-    return chosen_workload(settings, DEFAULT_SELECTION, options)
 
 
 def _as_it_failed(settings: Settings, failed: Intent, options: dict[str, Any]) -> tuple[Workload, dict[str, Any]]:
@@ -105,7 +104,7 @@ def _as_it_failed(settings: Settings, failed: Intent, options: dict[str, Any]) -
             "--workload, which has synthetic bars"
         )
     options |= {option: value for option, value in had.items() if options[option] is None}
-    workload = _default(settings, options)
+    workload = chosen_workload(settings, DEFAULT_SELECTION, options)
     if workload.program is None and strategy != workload.strategy:
         workload = workload.model_copy(update={"strategy": strategy, "backend": None})
     # What a stage changed besides, or what the data need.

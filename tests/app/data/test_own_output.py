@@ -3,6 +3,7 @@ import pytest
 from vpoc.cli import run
 from vpoc.data.own_output import note_of, require_replaceable, write_own
 from vpoc.errors import UserError
+from vpoc.features.store import require_no_other_file
 
 
 def test_what_something_else_wrote_is_never_replaced_unless_forced(tmp_path):
@@ -49,6 +50,9 @@ def test_other_commands_leave_it_too(tmp_path, capsys):
         assert run([str(word) for word in words]) == 2
         assert f"{mine}: is there, and is not what this command wrote; give another" in (err := capsys.readouterr().err)
         assert (give in err, mine.read_text()) == (True, "my picture\n")
+    empty = tmp_path / "made-by-mktemp"
+    empty.touch()
+    require_no_other_file(empty)
 
 
 def test_synth_and_merge_leave_the_users_file_as_it_is(tmp_path, capsys):

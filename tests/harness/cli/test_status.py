@@ -135,6 +135,10 @@ def test_a_cell_without_runs_and_a_run_for_a_cell_are_said(
     none = CliRunner().invoke(cli, [*words, "cpu-no-sdma"])
     assert "No run of cpu-no-sdma yet; `" in none.stdout
     assert " run cpu-no-sdma` makes one." in none.stdout.replace("\n", " ")
+    keep(results, make_record("of-another-host", cell="cpu-no-sdma"))
+    results.folder_of("of-another-host").imported.touch()
+    others = CliRunner().invoke(cli, [*words, "cpu-no-sdma", "--without-imported"])
+    assert "No run of cpu-no-sdma is of this host; `" in others.stdout
     with pytest.raises(UserError, match=r"is a run, not a cell; `.* explain 20261127T1` says"):
         CliRunner().invoke(cli, [*words, "20261127T1"], catch_exceptions=False)
 
