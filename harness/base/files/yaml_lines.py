@@ -17,7 +17,7 @@ from yaml.resolver import BaseResolver
 from harness.base.errors import UserError
 
 YamlPath = Sequence[str | int]
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 18
 """Largest file, in bytes: every two bytes can be a node, which takes three hundred bytes in memory."""
 DEEPEST = 100
 """Most nodes within each other."""
@@ -118,7 +118,9 @@ def parse_yaml(text: str, file: Path) -> Document:
     try:
         root = loader.get_single_node()
         if root is not None and _size(root, {}) > MOST_VALUES:
-            raise UserError(f"{file}: not valid YAML: its anchors expand to more than {MOST_VALUES} values")
+            raise UserError(
+                f"{file}: not valid YAML: it has more than {MOST_VALUES} values, with its anchors written out"
+            )
         return Document(None if root is None else _Reader().value(root), root)
     except MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""

@@ -78,9 +78,9 @@ def test_anchors_and_merges() -> None:
 @pytest.mark.parametrize("shape", ["[*before, *before]", "{<<: [*before, *before]}", "{a: *before, b: *before}"])
 def test_a_few_lines_do_not_make_billions_of_values(shape: str) -> None:
     lines = ["x0: &x0 {a: 1}", *(f"x{n}: &x{n} {shape.replace('before', f'x{n - 1}')}" for n in range(1, 40))]
-    with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: its anchors expand to more than 100000 values"):
+    with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: it has more than 100000 values, with"):
         data("\n".join(lines))
-    with pytest.raises(UserError, match="anchors expand to more than 100000 values"):
+    with pytest.raises(UserError, match="more than 100000 values, with its anchors written out"):
         data(f"x: [&x {'x' * 4000}{', *x' * 1000}]")
 
 
@@ -143,7 +143,7 @@ def test_a_file_has_a_bound(tmp_path: Path, beyond: int) -> None:
     file = tmp_path / "some.yaml"
     file.write_bytes(b"a: 1 #".ljust(MOST_BYTES + beyond, b"-"))
     if beyond:
-        with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: it has more than 1048576 bytes"):
+        with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: it has more than 262144 bytes"):
             read_yaml(file)
     else:
         assert read_yaml(file).data == {"a": 1}
