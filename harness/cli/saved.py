@@ -17,10 +17,10 @@ from harness.screen.steps import Steps
 
 @click.command()
 @click.argument("cells", nargs=-1, shell_complete=complete_cells)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder")
 @as_json
 @pass_settings
-def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool) -> None:
+def save(settings: Settings, cells: tuple[str, ...], folder: str, as_json: bool) -> None:
     """Save the images of CELLS to FOLDER, for example on a USB stick, for a host without a registry.
 
     \b
@@ -33,14 +33,16 @@ def save(settings: Settings, cells: tuple[str, ...], folder: Path, as_json: bool
     and the evidence of its known-good tags.
     """  # noqa: D301 - click needs the character itself
     matrix = settings.matrix
-    if (is_cell := str(folder) in matrix.cells and not folder.exists()) or not cells:
+    place = Path(folder)
+    # As text, so that ./ before the name of a cell makes it a folder.
+    if (is_cell := folder in matrix.cells and not place.exists()) or not cells:
         lacking = "FOLDER" if is_cell else "CELLS..."
         raise click.MissingParameter(None, click.get_current_context(), param_hint=lacking)
     chosen = [settings.cell(cell) for cell in dict.fromkeys(cells)]
     with interruptible(), Steps(err) as steps:
-        saved = save_cells(the_engine(), chosen, folder.absolute(), steps.step)
+        saved = save_cells(the_engine(), chosen, place.absolute(), steps.step)
     if as_json:
-        print_json({"folder": str(folder), "images": [asdict(one) for one in saved]})
+        print_json({"folder": str(place), "images": [asdict(one) for one in saved]})
     else:
         print_lines([f"{one.cell} is {one.digest}, with {one.statements} signed statements" for one in saved])
 

@@ -65,6 +65,10 @@ WRONG = {
     ),
     "a cell for a folder": (["save", "cpu-plain"], "save: FOLDER is missing, as in "),
     "a folder before its cell": (["save", "there", "cpu-plain"], "save: FOLDER is missing, as in "),
+    "an unknown cell before a new folder with a cell's name": (
+        ["save", "cpu-plian", "./cpu-plain"],
+        "did you mean cpu-plain?",
+    ),
     "a folder for a cell": (
         ["save", "there"],
         "save: CELLS... is missing, as in `.venv/bin/matrix save cpu-plain FOLDER`",
