@@ -129,6 +129,12 @@ def remove(path: Path) -> None:
         raise from_os_error(error, path) from error
 
 
+def refuse_link_of_another(path: Path) -> None:
+    """Raise UserError when `path` is a link of another user: it may lead to what only this user may write to."""
+    if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), ROOT):
+        raise UserError(f"{path}: is a link of another user's; remove it, or choose another output")
+
+
 def require_output(output: Path, *inputs: Path | None) -> None:
     """UserError when `output` exists but is not a regular file, or is the same file as one of the `inputs`."""
     try:
@@ -156,9 +162,7 @@ def open_atomic(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     folder is not writable, or `path` is no file, or a link of another user; the temporary file is then removed.
     """
     if path.is_symlink():
-        if path.lstat().st_uid not in (os.geteuid(), ROOT):
-            # In a shared folder it may lead to a file that only this user may write to.
-            raise UserError(f"{path}: is a link of another user's; remove it, or choose another output")
+        refuse_link_of_another(path)
         path = Path(os.path.realpath(path))
     require_output(path)
     try:

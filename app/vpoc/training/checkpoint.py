@@ -8,6 +8,7 @@ sufficient.
 import io
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import read_regular, remove, sha256, write_atomic
+from vpoc.files import read_regular, refuse_link_of_another, remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
 from vpoc.training.model_file.artefact import load_plain
 
@@ -107,9 +108,12 @@ def write_checkpoint(
     torch.save(document, buffer)
     content = buffer.getvalue()
     path = folder / f"step-{state['steps_done']:09}.{sha256(content)}.pt"
+    refuse_link_of_another(folder)
     write_atomic(path, content)
     for unfinished in folder.glob(".step-*.tmp"):
-        remove(unfinished)
+        # One that is another user's, or a folder, is no reason to end a training.
+        with suppress(UserError):
+            remove(unfinished)
     # After the last step of an epoch there are two checkpoints; the one from before the validation is the older.
     step = path.name.split(".")[0]
     before = [old for old in _found(folder) if old.name.split(".")[0] != step]
@@ -179,7 +183,14 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def _found(folder: Path) -> list[Path]:
-    """Return the checkpoints in `folder`, the last first."""
+    """Return the checkpoints in `folder`, the last first.
+
+    UserError when it cannot be read, or is a link of another user.
+    """
+    refuse_link_of_another(folder)
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)), reverse=True)
+    try:
+        return sorted((path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)), reverse=True)
+    except OSError as error:
+        raise from_os_error(error, folder) from error

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from vpoc.errors import UserError
 from vpoc.files import sha256
-from vpoc.training.checkpoint import last_checkpoint
+from vpoc.training.checkpoint import History, Position, last_checkpoint, set_aside, write_checkpoint
 
 
 class Harmful:
@@ -56,3 +57,44 @@ def test_a_file_that_somebody_invented_is_reported_and_runs_nothing(
         f"{tmp_path / name}: holds no checkpoint, though it is named like one; the checkpoint before it is used"
     ]
     assert not (tmp_path / "harmed").exists()
+
+
+def written(folder: Path, step: int = 1) -> Path:
+    return write_checkpoint(folder, {"steps_done": step}, Position(), History(), {}, {})
+
+
+@pytest.mark.parametrize("linked", ["m_checkpoints", "m_checkpoints.previous"])
+def test_checkpoints_behind_a_link_of_another_user_stay(
+    linked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = written(tmp_path / "other")
+    folder = tmp_path / "m_checkpoints"
+    if linked != folder.name:
+        written(folder)
+    (tmp_path / linked).symlink_to("other")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / linked, 65534, 65534, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    with pytest.raises(UserError, match="is a link of another user's"):
+        set_aside(folder)
+    if linked == folder.name:
+        with pytest.raises(UserError, match="is a link of another user's"):
+            written(folder, 2)
+    assert list((tmp_path / "other").iterdir()) == [other]
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(UserError, match="permission denied"):
+        last_checkpoint(tmp_path, print)
+
+
+def test_what_is_in_the_place_of_an_unfinished_checkpoint_ends_no_training(tmp_path: Path) -> None:
+    (tmp_path / ".step-1.tmp").mkdir()
+    assert written(tmp_path).is_file()
