@@ -148,8 +148,8 @@ def _loaded(path: Path, content: bytes) -> Checkpoint:
     position = Position(**document["position"])
     if not all(isinstance(count, int) for count in (position.epoch, position.batch)) or position.epoch < 1:
         raise ValueError(position)
-    history = History(**document["history"])
-    return Checkpoint(path, document["identity"], dict(document["manner"]), position, history, document["state"])
+    history = History(**dict(document["history"]))
+    return Checkpoint(path, dict(document["identity"]), dict(document["manner"]), position, history, document["state"])
 
 
 def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:

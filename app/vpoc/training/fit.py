@@ -33,6 +33,7 @@ from vpoc.training.loop import FIRST_STEPS, Step, Trainer
 from vpoc.training.model_file.artefact import weights_sha256
 from vpoc.training.preparing.choose_strategy import strategy_of
 from vpoc.training.preparing.prepared import Prepared
+from vpoc.training.resumable import require_resumable
 from vpoc.training.schedule import rate_of
 from vpoc.training.train_options import TrainOptions
 
@@ -328,6 +329,16 @@ class Fit:
             self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
             return
         checkpoint.require_same_training(found, identity_of(self.options, self.run, self.kind))
+        weights = self.trainer.strategy.weights()
+        try:
+            chooses = self.inner is not None
+            require_resumable(found, weights, self.order.steps, validates=bool(len(self.validation)), chooses=chooses)
+            curves = Curves.from_state(found.history.curves)
+            # What they hold is only used at the end of a training.
+            curves.csv()
+            Ledger(found.history.seconds).summary()
+        except Exception as error:  # in an invented one anything can be anything
+            raise UserError(f"{found.path}: holds no state of this training; train without --resume") from error
         if found.position.epoch - 1 > self.options.epochs:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
@@ -335,12 +346,8 @@ class Fit:
         other = [f"{name} {value} (was {was.get(name)})" for name, value in manner.items() if value != was.get(name)]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
-        try:
-            checkpoint.restore(self.trainer, found.state)
-            self.kept = found.state["kept"]
-            self.curves = Curves.from_state(found.history.curves)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{found.path}: holds no state of this training; train without --resume") from error
+        checkpoint.restore(self.trainer, found.state)
+        self.kept, self.curves = found.state["kept"], curves
         self.saved_steps = self.trainer.steps_done
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)

@@ -158,13 +158,37 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path):
             trained(options(epochs=2, resume=True), tmp_path)
 
 
+def first_of(tensors):
+    return next(iter(tensors))
+
+
+INVENTED = (
+    lambda document: document.update(state={}),
+    lambda document: document.update(state={"weights": {}}),
+    lambda document: document["state"]["weights"].update({first_of(document["state"]["weights"]): torch.zeros(3, 7)}),
+    lambda document: document["state"].update(kept={"0.weight": torch.zeros(2)}),
+    lambda document: document["state"]["adam"][first_of(document["state"]["adam"])].update(exp_avg=torch.zeros(3)),
+    lambda document: document["state"]["adam"][first_of(document["state"]["adam"])].update(step=torch.tensor(-1.0)),
+    lambda document: document["state"].update(steps_done=10**400),
+    lambda document: document["position"].update(batch=-3),
+    lambda document: document["history"].update(epoch_losses=[{"epoch": 1}]),
+    lambda document: document["history"].update(resumed_at=None),
+    lambda document: document["history"]["curves"].update(validation=[[1]]),
+    lambda document: document["history"].update(seconds={"device": "x"}),
+)
+
+
 @pytest.mark.slow
 def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
     trained(options(epochs=1), tmp_path)
-    for part in ({"state": {}}, {"state": {"weights": {}}}):
-        rewritten(checkpoints(tmp_path)[-1], lambda document, part=part: document.update(part))
+    intact = checkpoints(tmp_path)[-1]
+    content = intact.read_bytes()
+    for change in INVENTED:
+        rewritten(intact, change)
         with pytest.raises(UserError, match=r"holds no state of this training; train without --resume"):
             trained(options(epochs=2, resume=True), tmp_path)
+        checkpoints(tmp_path)[-1].unlink()
+        intact.write_bytes(content)
     rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(position={"epoch": "x", "batch": 0}))
     _, messages = trained(options(epochs=1, resume=True), tmp_path)
     assert any("holds no checkpoint, though it is named like one" in line for line in messages)
