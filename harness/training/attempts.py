@@ -20,6 +20,8 @@ from harness.training.state import TRAININGS_FOLDER, TrainingState
 
 ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_SECONDS = 10.0
+# Most bytes of that file, which others may have written: those of some thousand attempts.
+LARGEST_FILE = 2 << 20
 USER_MISTAKE = "exit 2"
 # The app computed something else than requested, or its result cannot be judged: never resume from such an attempt.
 WRONG: frozenset[Diagnosis] = frozenset(
@@ -164,15 +166,20 @@ def write_attempts(
 ) -> None:
     """Write the attempts beside the model, after those of earlier trainings.
 
-    `say`: called with the reason if they cannot be written because the folder stays locked. Anyone with access to the
-    folder can keep it locked, so the wait is short; the next call writes all attempts.
+    `say`: called with the reason if they cannot be written because the folder stays locked, or a file of that name is
+    too large or none of ours. Anyone with access to the folder can keep it locked, so the wait is short; the next call
+    writes all attempts.
     """
     file = output / ATTEMPTS_FILE
     try:
         with _locked_folder(output):
-            lines = [line for line in _lines(file) if line.get("training") != training.id]
-            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *attempts))
-            write_durably(file, text.encode())
+            try:
+                lines = _lines_of_others(file, training)
+            except OSError as error:
+                say(f"{ATTEMPTS_FILE} lacks the last attempts: {file}: {error.strerror}")
+                return
+            lines += [json.dumps(one, allow_nan=False).encode() for one in attempts]
+            write_durably(file, b"".join(line + b"\n" for line in lines))
     except InUseError as error:
         say(f"{ATTEMPTS_FILE} lacks the last attempts: {error}")
 
@@ -189,6 +196,9 @@ def _locked_folder(folder: Path) -> Iterator[None]:
         os.close(place)
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
+def _lines_of_others(file: Path, training: TrainingState) -> list[bytes]:
+    """Return the lines of other trainings as they are, because a value such as NaN could not be written again."""
     with suppress(FileNotFoundError):
-        yield from filter(None, map(json_object, read_regular(file).splitlines()))
+        lines = read_regular(file, LARGEST_FILE).splitlines()
+        return [line for line in lines if (one := json_object(line)) and one.get("training") != training.id]
+    return []

@@ -1,18 +1,18 @@
 """Refuses, before anything runs, to resume a training with other options than its record has."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
+from harness.base.files.json_bounds import json_object
 from harness.base.files.storage import read_regular
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, newest_checkpoints, steps_done
 from harness.evidence.records import Results
 from harness.matrix.workload_options import arguments
-from harness.training.attempts import ATTEMPTS_FILE
+from harness.training.attempts import ATTEMPTS_FILE, LARGEST_FILE
 
 # Options that the app itself requires to be the same when it resumes (its identity.py has the complete list).
 SAME = (
@@ -50,9 +50,9 @@ def check_resumable(output: Path, name: str, options: Mapping[str, Any], results
 def _trained(output: Path, name: str, results: Results) -> Iterator[Record]:
     """Yield the last completed attempt that put its checkpoints there, if they are still the ones of its last steps."""
     with suppress(OSError, UserError):
-        for line in reversed(read_regular(output / ATTEMPTS_FILE).splitlines()):
-            with suppress(ValueError, TypeError, KeyError, RecursionError):
-                record = results.record(str(json.loads(line)["run"]))
+        for line in reversed(read_regular(output / ATTEMPTS_FILE, LARGEST_FILE).splitlines()):
+            with suppress(KeyError):
+                record = results.record(str(json_object(line)["run"]))
                 if record and record.result and record.result.trainings[-1].model.file == f"{name}.pt":
                     folders = checkpoint_folders(record.intent.options.get("model", ("mlp",)), name)
                     there = newest_checkpoints([output.resolve()], dict.fromkeys(folders))

@@ -61,3 +61,25 @@ def test_lines_that_are_none_of_ours_go(tmp_path: Path) -> None:
     (tmp_path / ATTEMPTS_FILE).write_bytes(b'1\n[]\n\xff\n{"training": "other"}\n')
     write_attempts(tmp_path, new_state("key", "cpu-plain", None), [], print)
     assert (tmp_path / ATTEMPTS_FILE).read_text() == '{"training": "other"}\n'
+
+
+@pytest.mark.parametrize("content", [b"\n" * (3 << 20), None])
+def test_a_list_that_is_too_large_or_no_file_stays_as_it_is_and_ends_no_training(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    listed, told = tmp_path / ATTEMPTS_FILE, list[str]()
+    if content:
+        listed.write_bytes(content)
+    else:
+        listed.mkdir()
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [{"attempt": 1}], told.append)
+    assert listed.is_dir() if content is None else listed.read_bytes() == content
+    assert len(told) == 1
+    assert told[0].startswith(f"{ATTEMPTS_FILE} lacks the last attempts: ")
+
+
+def test_a_number_that_is_none_in_a_line_of_another_training_ends_no_training(tmp_path: Path) -> None:
+    other = '{"training": "other", "step": NaN}\n'
+    (tmp_path / ATTEMPTS_FILE).write_text(other)
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [{"attempt": 1}], print)
+    assert (tmp_path / ATTEMPTS_FILE).read_text() == other + '{"attempt": 1}\n'
