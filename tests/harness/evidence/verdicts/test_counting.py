@@ -291,6 +291,24 @@ def test_a_results_folder_is_read_as_a_whole(tmp_path: Path, make_record: MakeRe
     assert counts_of(results, Index(results).rows()) == counts_of(results)
 
 
+def test_logs_of_machines_that_ran_nothing_are_not_read(
+    tmp_path: Path, make_record: MakeRecord, make_step: MakeStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path)
+    keep(results, make_record("a"))
+    own = make_record("a").intent.host.machine
+    append_steps(results, [make_step(good=False, machine=machine) for machine in ("another", own)])
+    read = list[str]()
+
+    def noting(_results: Results, machine: str) -> list[HealthStep]:
+        read.append(machine)
+        return []
+
+    monkeypatch.setattr("harness.evidence.verdicts.counting.read_steps", noting)
+    counts_of(results)
+    assert read == [own]
+
+
 def test_a_run_that_is_struck_out_does_not_count_and_still_answers_for_its_gpu(
     tmp_path: Path, make_record: MakeRecord, make_step: MakeStep
 ) -> None:
