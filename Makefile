@@ -110,7 +110,7 @@ base: ## make a base image from Debian's packages, where no registry can be reac
 
 train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, LOOKBACK=, ARGS='--epochs 5')
 	@test -n $(call quoted,DATA) || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) train --data $(call quoted,DATA) --output $(call quoted,OUTPUT)$(if $(CELL), --cell "$(CELL)")$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
+	$(MATRIX) train --data $(call quoted,DATA) --output $(call quoted,OUTPUT)$(if $(value CELL), --cell $(call quoted,CELL))$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
 
 test: setup-dev $(TEST_READY) ## run every check, and the quick tests that need no Docker engine, side by side (minutes)
 	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app

@@ -42,11 +42,12 @@ def test_the_lookback_has_its_old_name_too(target: str) -> None:
     assert recipe(*words) != new
 
 
-@pytest.mark.parametrize("target", ["matrix-test", "train"])
-def test_a_file_of_any_name_is_a_word_and_no_command(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "variable"), [("matrix-test", "DATA"), ("train", "DATA"), ("train", "CELL")])
+def test_a_name_of_any_kind_is_a_word_and_no_command(target: str, variable: str, tmp_path: Path) -> None:
     name = f'it\'s `touch {tmp_path}/a` "$(touch {tmp_path}/b)" $$x, $(shell touch {tmp_path}/c).csv'
-    *_, command = recipe(target, f"DATA={name}")
-    assert shlex.split(command)[3] == name
+    *_, command = recipe(target, f"{variable}={name}")
+    words = shlex.split(command)
+    assert words[words.index(f"--{variable.lower()}") + 1] == name
     assert not list(tmp_path.iterdir())
 
 
