@@ -4,7 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -260,12 +260,19 @@ def run_folder(results: Results, run: str) -> RunFolder:
 def _latest(results: Results, among: Collection[str]) -> RunFolder:
     """Return the newest of these runs that did not complete; the newest of all if every run completed.
 
-    Imported runs count only if there are no others.
+    Imported runs count only if there are no others. Records that cannot be read are passed over: in a shared folder
+    anybody may have put them there.
     """
     made_here = [name for name in among if not results.imported(name)]
     folders = [results.folder_of(name) for name in made_here or among]
     newest_first = sorted(folders, key=lambda folder: folder.record.stat().st_mtime_ns, reverse=True)
-    return next((folder for folder in newest_first if read_record(folder).outcome != "completed"), newest_first[0])
+    completed = []
+    for folder in newest_first:
+        with suppress(UserError):
+            if read_record(folder).outcome != "completed":
+                return folder
+            completed.append(folder)
+    return (completed or newest_first)[0]
 
 
 def read_record(folder: RunFolder) -> Record:

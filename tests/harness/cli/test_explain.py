@@ -113,6 +113,14 @@ def test_the_latest_is_the_newest_that_did_not_complete(
     assert "nothing to explain" in command(later.intent.cell).stdout
 
 
+def test_a_record_that_cannot_be_read_is_not_the_latest(command: Command, recorded: Callable[..., Path]) -> None:
+    folder = recorded("a", ILLEGAL)
+    damaged = folder.with_name("b")
+    damaged.mkdir()
+    (damaged / "record.json").write_text("{}")
+    assert json.loads(command("latest", "--json").stdout)["run"] == "a"
+
+
 def test_a_run_that_was_imported_is_not_the_latest(command: Command, recorded: Callable[..., Path]) -> None:
     recorded("a-here", ILLEGAL)
     imported = recorded("b-from-elsewhere", ILLEGAL)
