@@ -121,6 +121,18 @@ def require_writable(folder: Path) -> None:
         raise from_os_error(error, folder) from error
 
 
+def require_temporary_folder() -> None:
+    """Raise UserError when no folder takes temporary files: a training would wait for its loader workers for ever."""
+    before = tempfile.tempdir
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise UserError(f"{error.strerror}; set TMPDIR to a folder that can be written") from error
+    finally:
+        # Chosen again where it is used, because this one may be full by then.
+        tempfile.tempdir = before
+
+
 def remove(path: Path) -> None:
     """Remove the file `path` if it is there; UserError when that is not possible."""
     try:

@@ -2,11 +2,21 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from vpoc.errors import UserError
-from vpoc.files import read_bytes, require_output, require_writable, sha256, sha256_file, write_atomic, write_json
+from vpoc.files import (
+    read_bytes,
+    require_output,
+    require_temporary_folder,
+    require_writable,
+    sha256,
+    sha256_file,
+    write_atomic,
+    write_json,
+)
 
 ROOT = os.geteuid() == 0
 
@@ -170,3 +180,12 @@ def test_a_pipe_and_a_file_beyond_all_bounds_are_not_read(tmp_path):
         stream.truncate(1 << 40)
     with pytest.raises(UserError, match="has 1,099,511,627,776 bytes"):
         read_bytes(tmp_path / "sparse")
+
+
+def test_without_a_folder_for_temporary_files_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    require_temporary_folder()
+    assert tempfile.tempdir is None, "chosen again later"
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    with pytest.raises(UserError, match="; set TMPDIR to a folder that can be written"):
+        require_temporary_folder()

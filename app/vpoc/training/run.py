@@ -10,7 +10,7 @@ import torch
 
 from vpoc.device import describe
 from vpoc.errors import UserError
-from vpoc.files import json_bytes, sha256, write_atomic, write_json
+from vpoc.files import json_bytes, require_temporary_folder, sha256, write_atomic, write_json
 from vpoc.gpu_memory.out_of_memory import is_out_of_memory
 from vpoc.progress import CONTRACT, Progress
 from vpoc.ranks.launch import Ranks, ranks_of
@@ -33,6 +33,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
     Several models are trained one after another; files of all but the last are named `<name>_<model>...`. With several
     ranks, the first one writes and prints.
     """
+    require_temporary_folder()
     ranks = ranks_of(os.environ) or ALONE
     speak = say if ranks.rank == 0 else lambda _line: None
     run = prepare(options, ranks, progress)

@@ -2,6 +2,7 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -47,6 +48,14 @@ def trained(options, folder, name="m"):
     result = json.loads((folder / "run" / "result.json").read_text(), parse_constant=refuse)
     metadata = json.loads((folder / "out" / f"{name}_metadata.json").read_text(), parse_constant=refuse)
     return result, metadata, said
+
+
+def test_without_a_folder_for_temporary_files_nothing_is_trained(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    with pytest.raises(UserError, match="; set TMPDIR to a folder that can be written"):
+        trained(options(), tmp_path)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
