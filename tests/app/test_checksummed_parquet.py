@@ -75,3 +75,10 @@ def test_a_file_that_was_cut_or_has_another_byte_is_refused_whichever_it_is(tmp_
         for other in (bytes(damaged), content[:place]):
             with pytest.raises(DamagedError):
                 read_checksummed(other, "key")
+
+
+def test_a_small_file_that_would_fill_the_memory_is_damaged(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_checksummed(path, pl.DataFrame({"column": pl.repeat(1.0, 2_000_000, eager=True)}), "key", FACTS)
+    with pytest.raises(DamagedError):
+        read_checksummed(path.read_bytes(), "key")
