@@ -12,7 +12,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar, Protocol, TypeVar
 
 from harness.base.errors import NoSpaceError, UserError
-from harness.base.files.storage import cannot_be_written, unfinished
+from harness.base.files.storage import cannot_be_written, make_folder_durably, unfinished
 from harness.base.files.untrusted_copy import MOST_HOLE_BYTES, copy_out
 from harness.base.files.untrusted_file import NotAFileError
 from harness.base.files.untrusted_tree import UntrustedTree
@@ -225,7 +225,7 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
         place = Path(output, file.parent.name, file.name)
         half = None
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_durably(place.parent)
             half = unfinished(place)
             tree, name = UntrustedTree(file.parent.parent), f"{file.parent.name}/{file.name}"
             if copy_out(tree, name, half, LARGEST["checkpoint"]) not in file.name:

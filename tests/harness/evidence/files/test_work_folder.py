@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.files import storage
 from harness.base.files.untrusted_tree import UntrustedTree
 from harness.evidence.files import work_folder
 from harness.evidence.files.work_folder import MOST_TRIED, hand_over, newest_checkpoints, steps_done
@@ -114,6 +115,20 @@ def test_links_are_no_checkpoints_and_lead_to_none(tmp_path: Path) -> None:
     assert newest_checkpoints([tmp_path / "1", tmp_path / "2"], ANY) == (kept,)
 
 
+def test_none_is_handed_over_to_where_a_link_of_another_user_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "1", 20)
+    for folder in ("2", "private"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "2" / file.parent.name).symlink_to(tmp_path / "private")
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+    monkeypatch.setattr(storage, "ROOT", -2)
+    with pytest.raises(UserError, match="is a link of another user's"):
+        hand_over([file], tmp_path / "2")
+    assert list((tmp_path / "private").iterdir()) == []
+
+
 def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,11 +136,12 @@ def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
         raise OSError(28, "No space left on device")
 
     file = write(tmp_path / "1", 20)
+    place = tmp_path / "2" / file.parent.name / file.name
+    place.parent.mkdir(parents=True)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(UserError, match="No space left"):
             hand_over([file], tmp_path / "2")
-    place = tmp_path / "2" / file.parent.name / file.name
     assert list(place.parent.iterdir()) == []
     place.write_bytes(b"wei")
     hand_over([file], tmp_path / "2")
