@@ -17,9 +17,11 @@ DIGEST = re.compile(rb'"file_sha256": "([0-9a-f]{64})"')
 TAIL = 1 << 16
 """The metadata begin within this many bytes of the end; only column names and types follow them."""
 HASHED_AT_A_TIME = 1 << 20
-MOST_VALUES_A_BYTE = 16
-"""Most values for each byte of a file; features have less than one. A column of one value takes next to no space in a
-file of any number of rows, and as much memory as any other."""
+LARGE, MOST_VALUES_A_BYTE = 16_000_000, 16
+"""Most values for each byte of a file with so many values; features have less than one.
+
+A column of one value takes next to no space in a file of any number of rows, and as much memory as any other.
+"""
 
 
 class DamagedError(Exception):
@@ -90,7 +92,7 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
         raise DamagedError
     facts = _facts(io.BytesIO(content), key)
     rows = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
-    if rows * len(pl.read_parquet_schema(io.BytesIO(content))) > MOST_VALUES_A_BYTE * len(content):
+    if rows * len(pl.read_parquet_schema(io.BytesIO(content))) > max(LARGE, MOST_VALUES_A_BYTE * len(content)):
         raise DamagedError
     return pl.read_parquet(io.BytesIO(content)), facts
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc import checksummed_parquet
 from vpoc.checksummed_parquet import BLANK, DamagedError, read_checksummed, write_checksummed
 from vpoc.errors import UserError
 
@@ -77,8 +78,11 @@ def test_a_file_that_was_cut_or_has_another_byte_is_refused_whichever_it_is(tmp_
                 read_checksummed(other, "key")
 
 
-def test_a_small_file_that_would_fill_the_memory_is_damaged(tmp_path):
+def test_a_small_file_that_would_fill_the_memory_is_damaged(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
-    write_checksummed(path, pl.DataFrame({"column": pl.repeat(1.0, 2_000_000, eager=True)}), "key", FACTS)
+    frame = pl.DataFrame({"column": pl.repeat(1.0, 2_000_000, eager=True)})
+    write_checksummed(path, frame, "key", FACTS)
+    assert read_checksummed(path.read_bytes(), "key")[0].equals(frame)
+    monkeypatch.setattr(checksummed_parquet, "LARGE", 1_000_000)
     with pytest.raises(DamagedError):
         read_checksummed(path.read_bytes(), "key")

@@ -6,6 +6,7 @@ sufficient.
 """
 
 import io
+import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -148,6 +149,8 @@ def _loaded(path: Path, content: bytes) -> Checkpoint:
     position = Position(**document["position"])
     if not all(isinstance(count, int) for count in (position.epoch, position.batch)) or position.epoch < 1:
         raise ValueError(position)
+    # Only plain values can be compared.
+    json.dumps([document["identity"], document["manner"]])
     history = History(**dict(document["history"]))
     return Checkpoint(path, dict(document["identity"]), dict(document["manner"]), position, history, document["state"])
 

@@ -1,7 +1,8 @@
 """Whether a checkpoint that anybody may have made holds what a training would have written itself."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -27,10 +28,10 @@ def require_resumable(found: Checkpoint, like: Tensors, steps: int, *, validates
     if state["kept"] is not None:
         _require_like(state["kept"], like)
     _require(state["adam"].keys() == like.keys())
-    moments = [moments for moments in state["adam"].values() if moments]
-    _require(all(1 <= float(one["step"]) <= done for one in moments))
-    for key in ADAM_MOMENTS[1:] if moments else ():
-        _require_like({name: one[key] for name, one in state["adam"].items()}, like)
+    moments = {name: one for name, one in state["adam"].items() if one}
+    _require(all(1 <= one["step"].item() <= done for one in moments.values()))
+    for key in ADAM_MOMENTS[1:]:
+        _require_like({name: one[key] for name, one in moments.items()}, {name: like[name] for name in moments})
     _require_history(found.history, position.epoch - 1, validates=validates, chooses=chooses)
 
 
@@ -46,11 +47,22 @@ def _require_history(history: History, epochs: int, *, validates: bool, chooses:
     for name, usual in asdict(History()).items():
         value = getattr(history, name)
         _require(isinstance(value, type(usual)) if usual is not None else isinstance(value, str | None))
-    _require(len(history.epoch_losses) == epochs)
+    # A text among the numbers would reach the terminal, and what is not finite no file.
+    _require(_are_numbers(asdict(replace(history, injected_fault=None))))
+    _require(all(step.keys() == {"step", "loss", "gradient_norm"} for step in history.first_steps))
+    _require([epoch["epoch"] for epoch in history.epoch_losses] == list(range(1, epochs + 1)))
     for epoch in history.epoch_losses:
         _require(isinstance(epoch["train"], float))
         for name, known in (("validation", validates), ("inner", chooses)):
             _require(isinstance(epoch[name], float) if known else epoch[name] is None)
+
+
+def _are_numbers(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _are_numbers(inner) for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_are_numbers, value))
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
 def _require(fits: bool) -> None:

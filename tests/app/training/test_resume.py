@@ -158,24 +158,47 @@ def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path):
             trained(options(epochs=2, resume=True), tmp_path)
 
 
-def first_of(tensors):
-    return next(iter(tensors))
+INVENTED = {
+    "no state": (("state",), {}),
+    "a state that is a tensor": (("state",), torch.zeros(0)),
+    "no weights": (("state", "weights"), {}),
+    "a weight of another shape": (("state", "weights", "4.bias"), torch.zeros(2, 3)),
+    "a weight that would be broadcast": (("state", "weights", "4.weight"), torch.zeros(1)),
+    "kept weights that are text": (("state", "kept"), {"0.weight": "x"}),
+    "a moment of another shape": (("state", "adam", "0.weight", "exp_avg_sq"), torch.zeros(3)),
+    "a moment that is a number": (("state", "adam", "4.bias", "exp_avg"), 10**30),
+    "moments that are a tensor": (("state", "adam", "4.weight"), torch.zeros(2)),
+    "a negative step of Adam": (("state", "adam", "4.bias", "step"), torch.tensor(-1.0)),
+    "a step of Adam that is text": (("state", "adam", "4.bias", "step"), "1"),
+    "too many steps": (("state", "steps_done"), 10**400),
+    "a count that is a tensor": (("state", "steps_skipped"), torch.zeros(3)),
+    "a negative batch": (("position", "batch"), -3),
+    "the facts of a step that are a number": (("history", "first_steps"), [1e300]),
+    "text for a loss": (("history", "first_steps", 0, "loss"), "\x1b[31m"),
+    "losses that are a number": (("history", "epoch_losses"), 2**63),
+    "an epoch without losses": (("history", "epoch_losses"), [{"epoch": 1}]),
+    "a loss that is not finite": (("history", "epoch_losses", 0, "validation"), float("nan")),
+    "an accuracy that is not finite": (("history", "accuracy"), float("nan")),
+    "no starts": (("history", "resumed_at"), None),
+    "text for a start": (("history", "resumed_at"), ["\x1b[31m"]),
+    "text for seconds": (("history", "seconds"), {"device": "x"}),
+    "text in a curve": (("history", "curves", "losses", 0, 0), "\x1b[31m"),
+    "fewer losses than steps": (("history", "curves", "losses", 1), []),
+    "a validation without a loss": (("history", "curves", "validation"), [[1]]),
+    "memory without kinds": (("history", "curves", "memory", 0), [[1, 2.0]]),
+}
 
 
-INVENTED = (
-    lambda document: document.update(state={}),
-    lambda document: document.update(state={"weights": {}}),
-    lambda document: document["state"]["weights"].update({first_of(document["state"]["weights"]): torch.zeros(3, 7)}),
-    lambda document: document["state"].update(kept={"0.weight": torch.zeros(2)}),
-    lambda document: document["state"]["adam"][first_of(document["state"]["adam"])].update(exp_avg=torch.zeros(3)),
-    lambda document: document["state"]["adam"][first_of(document["state"]["adam"])].update(step=torch.tensor(-1.0)),
-    lambda document: document["state"].update(steps_done=10**400),
-    lambda document: document["position"].update(batch=-3),
-    lambda document: document["history"].update(epoch_losses=[{"epoch": 1}]),
-    lambda document: document["history"].update(resumed_at=None),
-    lambda document: document["history"]["curves"].update(validation=[[1]]),
-    lambda document: document["history"].update(seconds={"device": "x"}),
-)
+def changed(path, place, value):
+    """Set the value at a place of a checkpoint's document."""
+
+    def change(document):
+        *outer, last = place
+        for part in outer:
+            document = document[part]
+        document[last] = value
+
+    rewritten(path, change)
 
 
 @pytest.mark.slow
@@ -183,13 +206,22 @@ def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     intact = checkpoints(tmp_path)[-1]
     content = intact.read_bytes()
-    for change in INVENTED:
-        rewritten(intact, change)
-        with pytest.raises(UserError, match=r"holds no state of this training; train without --resume"):
+    for name, (place, value) in INVENTED.items():
+        changed(intact, place, value)
+        print(name)
+        with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
             trained(options(epochs=2, resume=True), tmp_path)
         checkpoints(tmp_path)[-1].unlink()
         intact.write_bytes(content)
-    rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(position={"epoch": "x", "batch": 0}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "value"), [(("position", "epoch"), "x"), (("manner", "torch"), torch.zeros(2)), (("identity",), None)]
+)
+def test_a_file_without_settings_to_compare_is_no_checkpoint(options, tmp_path, place, value):
+    trained(options(epochs=1), tmp_path)
+    changed(checkpoints(tmp_path)[-1], place, value)
     _, messages = trained(options(epochs=1, resume=True), tmp_path)
     assert any("holds no checkpoint, though it is named like one" in line for line in messages)
 
