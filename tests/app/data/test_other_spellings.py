@@ -11,6 +11,7 @@ from vpoc.data.checks.quality import inspect
 from vpoc.data.load import load_bars, stream_bars
 from vpoc.data.merge import merge
 from vpoc.data.readers import read_vendor
+from vpoc.data.readers.vix import read_vix
 from vpoc.data.synth import synthetic_csv
 from vpoc.errors import UserError
 
@@ -58,6 +59,7 @@ SPELLINGS = {
     "AM and PM": lambda minutes: notes(frame_of(minutes, "%m/%d/%Y %I:%M:%S %p")),
     "day first": lambda minutes: notes(frame_of(minutes, "%d/%m/%Y %H:%M")),
     "day first with points": lambda minutes: notes(frame_of(minutes, "%d.%m.%Y %H:%M:%S")),
+    "names of months": lambda minutes: notes(frame_of(minutes, "%d-%b-%Y %H:%M")),
     "fractions after a comma": lambda minutes: frame_of(minutes, "%Y-%m-%d %H:%M:%S,000").write_csv(),
     "decimal commas": lambda minutes: semicolons(frame_of(minutes)),
     "ends of bars": lambda minutes: notes(frame_of(minutes, shift="10m")),
@@ -102,6 +104,36 @@ def test_vix_from_a_file_goes_before_the_column(minutes, tmp_path):
     path.write_text(notes(frame_of(minutes)))
     vix.write_text("DATE,CLOSE\n2017-12-29,11.04\n")
     assert set(pl.read_csv(io.BytesIO(merge(path, vix).csv))["vix"]) == {11.04}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "observation_date,VIXCLS\n2024-01-01,\n2024-01-02,13.20\n2024-01-03,14.04\n",
+        "DATE,VIXCLS\n2024-01-01,.\n2024-01-02,13.20\n2024-01-03,14.04\n",
+        "Date,Close\n02-Jan-2024,13.20\n03-JAN-2024,14.04\n",
+        "Price,Close,Open\nTicker,^VIX,^VIX\nDate,,\n2024-01-02,13.20,13.0\n2024-01-03,14.04,14.0\n",
+    ],
+    ids=["FRED", "FRED with points", "names of months", "yfinance"],
+)
+def test_vix_of_other_sources(tmp_path, text):
+    path = tmp_path / "vix.csv"
+    path.write_text(text)
+    vix = read_vix(path)
+    assert (vix.close.tolist(), vix.daily) == ([13.20, 14.04], True)
+    assert vix.published.tolist() == [1704230100, 1704316500]
+
+
+def test_only_a_day_without_a_value_is_left_out(tmp_path):
+    path = tmp_path / "vix.csv"
+    for text, message in (
+        ("observation_date,VIXCLS\n2024-01-01,\n2024-01-02,n/a\n", "line 3: close is 'n/a', not a number"),
+        ("observation_date,VIXCLS\n2024-01-01,\n2024-01-02,.\n", "there is no VIX in any row"),
+        ("DATE,CLOSE\n2024-01-02,\n2024-01-03,14.04\n", "line 2: close is an empty cell"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            read_vix(path)
 
 
 def test_without_any_vix_the_option_is_named(tmp_path):

@@ -24,6 +24,7 @@ COLUMN_NAMES = {
         "window_start",
         "time",
         "date",
+        "observation_date",
     ),
     "open": ("open", "es_open", "open_es", "o"),
     "high": ("high", "es_high", "high_es", "h"),

@@ -18,6 +18,8 @@ from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
 MIDNIGHT = re.compile(r"[T ]00:?00(:?00)?$")
+FRED = "vixcls"
+"""Name that FRED's files give the VIX; a day without a value has an empty cell or a point there."""
 MONTH_DAYS = (28, 31)
 """Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
@@ -37,7 +39,7 @@ class Vix:
 
 
 def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> Vix:
-    """Read the daily file of the CBOE (a date and a close), or bars of VIX (a stamp and a close).
+    """Read a daily file of the CBOE, of FRED or of yfinance (a date and a close), or bars of VIX (a stamp and a close).
 
     The close of a day is known from 16:15 New York time on, that of a bar at the end of the bar; stamps of bars are
     taken as their starts, which is never too early. `zone` applies to stamps without an offset; `dates` says whether
@@ -47,18 +49,23 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
     text = open_text(path)
     if not text.levels:
         raise UserError(f"{path}, line 1: there is no header; put a first line with the names, such as DATE,CLOSE")
-    header = text.head[0]
-    first = text.head[1] if len(text.head) > 1 else []
+    # yfinance names the stamps in the third line of its header.
+    header = [text.head[2][0], *text.head[0][1:]] if text.levels == 3 else text.head[0]
+    first = text.head[text.levels] if len(text.head) > text.levels else []
     names = [tidy(cell) for cell in header]
-    value = next((name for name in (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"]) if name in names), None)
+    value = next((name for name in (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"], FRED) if name in names), None)
     if value is None:
         raise UserError(f"{path}: no column with the VIX; there are: {', '.join(names)}; name it close in the file")
-    own = {value: "close"} if value in COLUMN_NAMES["vix"] else None
+    own = None if value in COLUMN_NAMES["close"] else {value: "close"}
     places = with_time(find_columns(path, header, own, ("stamp", "close")), header, first)
     table = read_text(text, {name: place for name, place in places.items() if name != "vix"})
     # No VIX has thousands, so a comma is the decimal point.
     table = replace(table, frame=table.frame.with_columns(pl.col("close").str.replace(",", ".", literal=True)))
-    close = numbers(table, "close")
+    if value == FRED:
+        table = replace(table, frame=table.frame.with_columns(pl.col("close").str.replace(r"^\s*\.\s*$", "")))
+    close = numbers(table, "close", empty=np.nan if value == FRED else None)
+    if np.isnan(close).all():
+        raise UserError(f"{path}: there is no VIX in any row; give a file with values")
     if (close <= 0).any():
         row = int(np.flatnonzero(close <= 0)[0])
         raise UserError(f"{table.line(row)}: close is {table.frame['close'][row]}, not above zero; correct the row")
@@ -68,7 +75,8 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
     has_time = ":" in date or ("time" in places and " " in date) or (date.isdigit() and len(date) > 8)
     daily = not has_time
     published = _days(stamps, dates) if daily else _ends(stamps, zone, dates)
-    values = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
+    rows = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
+    values = rows.filter(pl.col("close").is_not_nan())
     unique = values.unique(subset=["published", "close"], keep="first").sort("published", "row")
     conflict = unique.filter(pl.col("published").diff() == 0)
     if conflict.height:
