@@ -19,8 +19,9 @@ from vpoc.commands.shared_options import (
     together,
 )
 from vpoc.commands.training_options import HIDDEN_LAYERS_OPTION, OPTIMISER_OPTIONS, THREADS_OPTION
+from vpoc.data.own_output import require_replaceable, write_own
 from vpoc.errors import UserError
-from vpoc.files import json_bytes, require_output, require_writable, write_atomic
+from vpoc.files import json_bytes, require_output, require_writable
 from vpoc.importing import importing
 from vpoc.progress import Progress
 from vpoc.terminal import folded
@@ -93,6 +94,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]
     for name in FILES:
         require_output(output / name, chosen["data"], chosen["features"])
+        require_replaceable(output / name, force=False, give="another --output, or remove it")
     existed = output.exists()
     require_writable(output)
 
@@ -113,7 +115,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     with matplotlib_of_its_own(output):
         picture = to_bytes(draw_evaluation(document), "png", document["verdict"]["sentence"])
     for name, part in zip(FILES, (content, markdown(document).encode(), picture), strict=True):
-        write_atomic(output / name, part)
+        write_own(output / name, part)
     if as_json:
         click.echo(content.decode(), nl=False)
     else:

@@ -38,13 +38,14 @@ def test_a_damaged_note_forbids_it(tmp_path, note):
 
 
 def test_other_commands_leave_it_too(tmp_path, capsys):
-    mine, bars = tmp_path / "mine.png", tmp_path / "bars.csv"
+    mine, bars = tmp_path / "evaluation.png", tmp_path / "bars.csv"
     mine.write_text("my picture\n")
     assert run(["synth", "--sessions", "1", "--output", str(bars)]) == 0
     for words, give in (
         (["plot", "--data", bars, "--output", mine], "--force"),
         (["predict", "--model", bars, "--data", bars, "--output", mine], "--force"),
         (["features", "--data", bars, "--output", mine], "or remove it"),
+        (["evaluate", "--data", bars, "--output", mine.parent], "or remove it"),
         (["check", bars, "--fix", tmp_path / "copy.csv", "--changes", mine], "another --changes"),
     ):
         assert run([str(word) for word in words]) == 2

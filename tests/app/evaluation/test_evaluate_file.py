@@ -19,6 +19,7 @@ from vpoc.evaluation.walk_forward import Lengths
 from vpoc.terminal import folded
 
 FILES = {"evaluation.json", "evaluation.md", "evaluation.png"}
+NOTES = {f".{name}.vpoc.json" for name in FILES}
 MODELS = {"constant", "conditional", "logistic", "linear", "network"}
 
 
@@ -60,7 +61,7 @@ SESSIONS = ("--rows", "session", "--as-of", "open", "--lookback", "20", "--targe
 def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     code, out, err = vpoc(capsys, "--data", walk, *SESSIONS, "--output", tmp_path / "a")
     assert (code, err) == (0, "")
-    assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "a").iterdir()} == FILES | NOTES
     found = json.loads((tmp_path / "a" / "evaluation.json").read_text())
     assert (found["schema"], found["verdict"]["outcome"]) == (3, "not-enough-sessions")
     assert "\n".join(found["verdict"]["answers"]) in out
