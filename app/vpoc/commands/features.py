@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vpoc.commands.shared_options import DATA_OPTION, FEATURE_OPTIONS, IN_FILE, RUN_DIR_OPTION, feature_options
+from vpoc.errors import UserError
 from vpoc.files import hash_in_thread, remove, require_output
 from vpoc.importing import importing
 from vpoc.progress import Progress
@@ -35,6 +36,8 @@ def features_command(
     vpoc features --data merged.csv --output sessions.parquet --rows session --as-of open
     """  # noqa: D301 - click needs the character itself
     options = feature_options(chosen)
+    if output.suffix.lower() == ".csv":
+        raise UserError(f"{output}: features are written as Parquet; give a name such as {output.stem}.parquet")
     require_output(output, data)
     # A run folder is evidence, so it has no caches for later commands.
     cache = None if run_dir else output.with_name(f"{output.stem}.bars.parquet")

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from vpoc.checksummed_parquet import write_checksummed
+from vpoc.cli import run
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
@@ -38,6 +39,12 @@ def test_what_is_written_is_read(built, tmp_path):
     assert again.options == OPTIONS
     assert again.sessions_total == 26
     assert vars(again) | {"frame": None} == vars(built) | {"frame": None}
+
+
+def test_parquet_is_not_written_under_the_name_of_a_csv(tmp_path, merged, capsys):
+    assert run(["features", "--data", str(merged), "--output", str(tmp_path / "f.CSV")]) == 2
+    assert "f.CSV: features are written as Parquet; give a name such as f.parquet" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
