@@ -124,7 +124,8 @@ def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
             **program.environment,
             **own,
             "PATH": ":".join(paths),
-            "MATRIX_DATA": data_folder,
+            # A program may go by the variable to choose between data that it is given and its own.
+            **({"MATRIX_DATA": data_folder} if data else {}),
             "MATRIX_PROGRESS": str(seen.program_progress),
         },
         # The app is not part of the program.

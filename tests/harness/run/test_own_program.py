@@ -111,6 +111,11 @@ print("step 1/1 loss 0")
     assert record.outcome == "completed", record.detail
 
 
+def test_a_program_without_data_gets_no_folder_of_data(make: Make) -> None:
+    record = make("import os\nassert 'MATRIX_DATA' not in os.environ\nprint('step 1/1 loss 0')")
+    assert record.outcome == "completed", record.detail
+
+
 @pytest.mark.parametrize(
     ("text", "diagnosis", "detail", "line"),
     [
