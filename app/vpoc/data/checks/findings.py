@@ -11,7 +11,7 @@ from vpoc.data.checks.plausibility import Plausibility
 from vpoc.data.checks.session_blocks import Block
 from vpoc.data.exchange.calendar import in_halts, outside_trading_hours
 from vpoc.data.exchange.sessions import Sessions, new_york, split_sessions
-from vpoc.data.rules import DROPPED, RULES, broken_rules
+from vpoc.data.rules import DROPPED, OFF_GRID, RULES, broken_rules
 from vpoc.errors import UserError
 
 STALE_SECONDS = 5 * 86_400
@@ -116,8 +116,9 @@ class Findings:
         self.tallies["null_vix"].add(block.line[missing])
         self.tallies["vix_gaps"].add(block.line[gaps])
         self.tallies["stale_vix"].add(block.line[stale])
-        # The gate does not judge rows that are already wrong.
-        wrong = np.logical_or.reduce([broken[rule.name] for rule in RULES if rule.fix == DROPPED])
+        # The gate does not judge rows that are already wrong; those off the grid it judges as loading rounds them.
+        dropped = [rule.name for rule in RULES if rule.fix == DROPPED and rule.name != OFF_GRID]
+        wrong = np.logical_or.reduce([broken[name] for name in dropped])
         self.plausibility.add(bars.take(~wrong), block.line[~wrong])
         self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
 

@@ -193,6 +193,16 @@ def test_a_bad_print_is_named_with_its_line_and_what_it_changes(bad_print):
     assert "--accept bad_print" in error
 
 
+def test_a_bad_print_off_the_grid_is_one_too(bad_print):
+    lines = bad_print.read_text().splitlines(keepends=True)
+    cells = lines[9241].split(",")
+    cells[2] = str(float(cells[2]) + 0.03)
+    lines[9241] = ",".join(cells)
+    bad_print.write_text("".join(lines))
+    (error,) = inspect(bad_print).errors
+    assert error.startswith(f"{bad_print}, line 9242: 2018-01-10T")
+
+
 def test_check_features_and_train_refuse_the_same_file(bad_print, tmp_path, capsys):
     pytest.importorskip("torch")
     output = str(tmp_path / "f.parquet")
