@@ -68,9 +68,9 @@ def synth_command(output: Path, sessions: int, seed: int, force: bool) -> None:
     from vpoc.data.synth import BARS, synthetic_csv  # noqa: PLC0415
     from vpoc.files import sha256  # noqa: PLC0415
 
-    require_replaceable(output, force=force)
+    require_replaceable(output, "synth", force=force)
     content = synthetic_csv(sessions, seed)
-    write_own(output, content)
+    write_own(output, "synth", content)
     click.echo(f"{output}: {sessions * BARS} rows, {sessions} sessions, sha256 {sha256(content)}")
 
 
@@ -107,9 +107,9 @@ def merge_command(
     from vpoc.files import require_output  # noqa: PLC0415
 
     require_output(output, bars, vix)
-    require_replaceable(output, force=force)
+    require_replaceable(output, "merge", force=force)
     merged = join(bars, vix, accepted=accepted, **_reading(**how))
-    write_own(output, merged.csv)
+    write_own(output, "merge", merged.csv)
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
@@ -186,8 +186,8 @@ def check_command(
         require_merged(file)
     if output is not None:
         listed = changes or output.with_name(f"{output.stem}.changes.csv")
-        require_replaceable(output, force=False, give="another OUTPUT to --fix")
-        require_replaceable(listed, force=False, give="another --changes")
+        require_replaceable(output, "check", force=False, give="another OUTPUT to --fix")
+        require_replaceable(listed, "check", force=False, give="another --changes")
     reading = _reading(**how)
     quality = inspect(file, lookback, rows, accepted, **reading)
     document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
@@ -195,8 +195,8 @@ def check_command(
     errors = quality.errors
     if output is not None:
         fixed = fix(file, quality, output, listed, **reading)
-        note_own(output)
-        note_own(listed)
+        note_own(output, "check")
+        note_own(listed, "check")
         errors = inspect(output, lookback, rows, accepted, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done

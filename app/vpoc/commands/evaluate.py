@@ -94,7 +94,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]
     for name in FILES:
         require_output(output / name, chosen["data"], chosen["features"])
-        require_replaceable(output / name, force=False, give="another --output, or remove it")
+        require_replaceable(output / name, "evaluate", force=False, give="another --output, or remove it")
     existed = output.exists()
     require_writable(output)
 
@@ -115,7 +115,7 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     with matplotlib_of_its_own(output):
         picture = to_bytes(draw_evaluation(document), "png", document["verdict"]["sentence"])
     for name, part in zip(FILES, (content, markdown(document).encode(), picture), strict=True):
-        write_own(output / name, part)
+        write_own(output / name, "evaluate", part)
     if as_json:
         click.echo(content.decode(), nl=False)
     else:

@@ -107,7 +107,7 @@ def predict_command(
     from vpoc.files import require_output  # noqa: PLC0415
 
     require_output(output, model, data)
-    require_replaceable(output, force=force)
+    require_replaceable(output, "predict", force=force)
     with importing("torch"):
         from vpoc.data.checks.plausibility_gate import require_plausible_bars  # noqa: PLC0415
         from vpoc.data.load import load_bars  # noqa: PLC0415
@@ -140,7 +140,7 @@ def predict_command(
     frame = with_levels(found, bars, features, loaded.market)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
-    write_own(output, buffer.getvalue())
+    write_own(output, "predict", buffer.getvalue())
     notes = [unnamed_symbol(loaded, features.market), *features.notes()]
     if outside:
         notes.append(f"outside what the rows that trained the model had, in so many rows: {', '.join(outside)}")

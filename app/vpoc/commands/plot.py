@@ -66,11 +66,11 @@ def plot_command(
 
     kind = picture_format(output)
     require_output(output, data)
-    require_replaceable(output, force=force)
+    require_replaceable(output, "plot", force=force)
     require_writable(output.parent)
     begin, end = first or date, last or date
     dates = ((begin - _EPOCH).days, (end - _EPOCH).days) if begin and end else None
     picture = make_picture(load_bars(data), dates, Method(placement, value_area, row_ticks, overnight))
     with matplotlib_of_its_own(output.parent):
-        write_own(output, to_bytes(picture.figure(), kind, picture.heading))
+        write_own(output, "plot", to_bytes(picture.figure(), kind, picture.heading))
     click.echo(f"{output}: {picture.heading}")

@@ -17,6 +17,7 @@ from vpoc.commands.shared_options import (
 )
 from vpoc.training.faults.kinds import InjectedFault
 from vpoc.training.schedule import SCHEDULES
+from vpoc.training.train_options import MOST_LAYERS
 
 LARGEST_LAYER = 65536
 
@@ -26,6 +27,8 @@ def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tup
     parts = value.split(",")
     if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
+    if len(parts) > MOST_LAYERS:
+        raise click.BadParameter(f"{len(parts)} layers are more than {MOST_LAYERS}")
     return tuple(int(part) for part in parts)
 
 

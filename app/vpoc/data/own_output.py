@@ -1,4 +1,4 @@
-"""Output files that replace only files which this program wrote and nobody has changed since."""
+"""Output files that replace only files which the same command wrote and nobody has changed since."""
 
 import json
 from pathlib import Path
@@ -12,30 +12,34 @@ def note_of(output: Path) -> Path:
     return output.with_name(f".{output.name}.vpoc.json")
 
 
-def require_replaceable(output: Path, *, force: bool, give: str = "another --output, or --force to replace it") -> None:
-    """Raise UserError when `output` has other content than was last written, unless `force`; an empty file may go."""
+def require_replaceable(
+    output: Path, command: str, *, force: bool, give: str = "another --output, or --force to replace it"
+) -> None:
+    """Raise UserError when `output` is not what `command` last wrote there, unless `force`; an empty file may go."""
     if force or not output.is_file() or not output.stat().st_size:
         return
     try:
-        noted = json.loads(read_bytes(note_of(output)))["sha256"]
-    except (UserError, ValueError, KeyError, TypeError):
+        note = json.loads(read_bytes(note_of(output)))
+        # The notes of earlier versions name no command.
+        noted = note["sha256"] if note.get("command", command) == command else None
+    except (UserError, AttributeError, ValueError, KeyError, TypeError):
         noted = None
     if noted != sha256_file(output):
         raise UserError(f"{output}: is there, and is not what this command wrote; give {give}")
 
 
-def write_own(output: Path, content: bytes) -> None:
-    """Write `content` atomically, and store its hash for `require_replaceable`."""
+def write_own(output: Path, command: str, content: bytes) -> None:
+    """Write what `command` made atomically, and store its hash for `require_replaceable`."""
     # Write the hash first: until the content is there, the hash only forbids replacing the present file, so nothing is
     # lost.
-    _note(output, sha256(content))
+    _note(output, command, sha256(content))
     write_atomic(output, content)
 
 
-def note_own(output: Path) -> None:
-    """Store the hash of a file that was just written, for `require_replaceable`."""
-    _note(output, sha256_file(output))
+def note_own(output: Path, command: str) -> None:
+    """Store the hash of a file that `command` just wrote, for `require_replaceable`."""
+    _note(output, command, sha256_file(output))
 
 
-def _note(output: Path, digest: str) -> None:
-    write_json(note_of(output), {"schema": 2, "sha256": digest})
+def _note(output: Path, command: str, digest: str) -> None:
+    write_json(note_of(output), {"schema": 2, "command": command, "sha256": digest})

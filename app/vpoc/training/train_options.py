@@ -11,6 +11,8 @@ RANKED = ("ddp", "averaging", "fsdp")
 """Strategies with one process per device."""
 DISTRIBUTED = ("ddp", "fsdp")
 """Those whose ranks talk through torch.distributed."""
+MOST_LAYERS = 256
+"""Most hidden layers of an mlp: with many thousands, a network takes minutes to build from a file of megabytes."""
 CPU_DEVICES = 2
 """Number of processes, or of parts of a model, on the CPU, where devices cannot be counted."""
 

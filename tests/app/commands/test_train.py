@@ -23,6 +23,7 @@ from tests.app.commands.in_process import SMALL, vpoc
         ["--batch-size", 2**31],
         ["--epochs", 2**31],
         ["--hidden-layers", "9" * 5000],
+        ["--hidden-layers", ",".join("1" * 257)],
         ["--checkpoint-every", "inf"],
         ["--checkpoint-every", "nan"],
     ],

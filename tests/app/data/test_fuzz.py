@@ -236,6 +236,11 @@ CASES = {
     "quote over lines": (broken(",101\n2024", ',"101\n2024"'), "line 3: a quote that is not closed"),
     "a column twice": (broken("high", "open"), "a column name appears twice in the header .open."),
     "no volume": (broken("volume", "count"), "missing column.s. volume; there are: datetime.*goes to --vix"),
+    "a file of the VIX": (b"DATE,CLOSE\n2024-01-02,13.20\n", "missing column.s. open, .*goes to --vix"),
+    "a file of the VIX by FRED": (
+        b"observation_date,VIXCLS\n2024-01-02,13.20\n",
+        "missing column.s. open, .*goes to --vix",
+    ),
     "spring gap": (broken("2024-01-08 09:31:00", "2024-03-10 02:30:00"), "line 3: .* does not exist, or exists twice"),
     "zip of something else": (
         lean().replace(b"20240108_es_minute_trade_202403.csv", b"notes_about_the_minutes_of_today.md"),

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from vpoc.cli import run
@@ -10,31 +12,43 @@ def test_what_something_else_wrote_is_never_replaced_unless_forced(tmp_path):
     output = tmp_path / "merged.csv"
     output.write_text("my years of bars\n")
     with pytest.raises(UserError, match=r"merged.csv: is there, and is not what this command wrote; .* --force"):
-        require_replaceable(output, force=False)
-    require_replaceable(output, force=True)
+        require_replaceable(output, "merge", force=False)
+    require_replaceable(output, "merge", force=True)
     # As `mktemp` makes one.
     output.write_bytes(b"")
-    require_replaceable(output, force=False)
+    require_replaceable(output, "merge", force=False)
 
 
 def test_what_was_written_is_replaced_until_somebody_changes_it(tmp_path):
     output = tmp_path / "merged.csv"
-    require_replaceable(output, force=False)
+    require_replaceable(output, "merge", force=False)
     for content in (b"one\n", b"two\n"):
-        write_own(output, content)
-        require_replaceable(output, force=False)
+        write_own(output, "merge", content)
+        require_replaceable(output, "merge", force=False)
     output.write_bytes(b"two, corrected by hand\n")
     with pytest.raises(UserError):
-        require_replaceable(output, force=False)
+        require_replaceable(output, "merge", force=False)
+
+
+def test_what_another_command_wrote_is_not_replaced(tmp_path):
+    output = tmp_path / "merged.csv"
+    write_own(output, "merge", b"one\n")
+    with pytest.raises(UserError):
+        require_replaceable(output, "synth", force=False)
+    # As an earlier version wrote it.
+    note = json.loads(note_of(output).read_bytes())
+    del note["command"]
+    note_of(output).write_text(json.dumps(note))
+    require_replaceable(output, "synth", force=False)
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"schema": 2}'])
 def test_a_damaged_note_forbids_it(tmp_path, note):
     output = tmp_path / "merged.csv"
-    write_own(output, b"one\n")
+    write_own(output, "merge", b"one\n")
     note_of(output).write_bytes(note)
     with pytest.raises(UserError):
-        require_replaceable(output, force=False)
+        require_replaceable(output, "merge", force=False)
 
 
 def test_other_commands_leave_it_too(tmp_path, capsys):

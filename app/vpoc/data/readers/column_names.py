@@ -76,7 +76,8 @@ def find_columns(
         )
     missing = [column for column in needed if column not in places]
     if missing:
-        vix = "; a file of VIX values goes to --vix" if missing == ["volume"] else ""
+        # A file of VIX values has no volume, and may have nothing but a close, or a name of its own for it.
+        vix = "; a file of VIX values goes to --vix" if missing[-1] == "volume" and len(missing) in (1, 4, 5) else ""
         raise UserError(
             f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; name yours with "
             f"--column NAME={missing[0]}{vix}"

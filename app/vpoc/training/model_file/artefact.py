@@ -19,6 +19,7 @@ from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
 from vpoc.training.inputs.scaling import Scaling
 from vpoc.training.model_file.saved_file import load_saved, values_in
+from vpoc.training.train_options import MOST_LAYERS
 
 MODEL_SCHEMA = 3
 """Since schema 3 a model file contains the scaling that was fitted with the model."""
@@ -83,8 +84,8 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         # Check before such a network is created, because it may be large.
         if (asked[0] or kind) != kind or (asked[1] is not None and list(asked[1]) != list(document["hidden_layers"])):
             raise ValueError(kind)
-        if kind == "mlp" and len(document["hidden_layers"]) >= len(document["state_dict"]):
-            raise ValueError("more layers than weights")
+        if kind == "mlp" and len(document["hidden_layers"]) > MOST_LAYERS:
+            raise ValueError("more layers than a training may have")
         shape = kind, len(document["features"]), document["hidden_layers"]
         with torch.device("meta"):
             needed = sum(weight.nbytes for weight in network(*shape).parameters())

@@ -157,6 +157,15 @@ def test_facts_that_no_training_writes_are_one_line(wrong, content, tmp_path):
     assert time.process_time() - began < 30
 
 
+def test_a_network_of_more_layers_than_a_training_may_have_is_not_made(content, tmp_path):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    layers = [1] * 257
+    deep = network("mlp", len(document["features"]), layers).state_dict()
+    torch.save({**document, "hidden_layers": layers, "state_dict": dict(deep)}, tmp_path / "m.pt")
+    with pytest.raises(UserError, match="not an intact model file"):
+        load_model(tmp_path / "m.pt")
+
+
 def test_a_network_that_is_larger_than_its_file_is_not_made(content, tmp_path, monkeypatch):
     document = torch.load(io.BytesIO(content), weights_only=True)
     torch.save({**document, "hidden_layers": [1000, 1000]}, tmp_path / "m.pt")
