@@ -1,4 +1,4 @@
-"""Whether a checkpoint that anybody may have made holds what a training would have written itself."""
+"""Refuses checkpoints that the training could not have written itself, because anybody may have made the file."""
 
 import math
 from collections.abc import Mapping

@@ -111,8 +111,9 @@ def base_image(machine: Machine) -> Iterator[Finding]:
         else:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
-                f"no image can be built before `make base` makes one and `export MATRIX_BASE={OWN_BASE}` names it",
-                AS_PROCESSES,
+                "no image can be built; `export MATRIX_EXECUTOR=process` runs cells as processes, with fewer bounds on "
+                "what a run may do, and nothing that can be promoted",
+                f"make base && export MATRIX_BASE={OWN_BASE}{OF_THIS_SHELL}",
             )
 
 

@@ -101,7 +101,8 @@ def _command(row: Row) -> tuple[str, str, str]:
 def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, RunCount]:
     """Return how all runs of a results folder count. `rows`: all rows of its index, if they have been read already."""
     rows = Index(results).rows() if rows is None else rows
-    # Most health logs have no bad step, and reading all steps takes long. Another user may have made up machines.
+    # Most health logs have no bad step, and reading all steps takes long. Another user may have added logs of
+    # machines that ran nothing.
     machines = machines_with_bad_signs(results) & {row.machine for row in rows}
     steps = (step for machine in sorted(machines) for step in read_steps(results, machine))
     return count_runs(rows, steps)
