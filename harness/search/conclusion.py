@@ -9,7 +9,7 @@ from harness.base.wording import some_of
 from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.scope import parts_of
-from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf
 from harness.search.goal import Goal
 from harness.search.schedule import (
     Candidate,
@@ -107,8 +107,8 @@ def _shown(goal: Goal, name: str, tally: Tally) -> str:
     totals = tally.shown
     low = floor(totals.start_rate(goal.of_each) * 1000) / 1000
     shown = in_words(totals) if totals.hours else f"{tally.passes} of {tally.runs} runs passed"
-    mtbf = hours_in_words(totals.mtbf(goal.of_each))
-    lasts = f" and its mean time between failures above {mtbf}" if totals.hours else ""
+    mtbf = totals.mtbf(goal.of_each)
+    lasts = f" and its mean time between failures above {hours_in_words(mtbf)}" if shows_mtbf(mtbf) else ""
     return (
         f"{name} is known-good: {shown}, so that the share of its starts that succeed is above "
         f"{max(goal.rate, low):.3g}{lasts} with {goal.of_each:.4g} confidence"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.wording import many
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.controls.comparisons import hold_campaign_lock
@@ -154,11 +155,13 @@ def _over_steps(runs: ShrinkingRuns) -> Shrunk:
     prior = [0.4 / levels] * levels + [NEVER_AGAIN]
     prior[len(numbers) - 1] += 0.5
     found = _search(lambda: least_failing(levels, fails, prior=prior))
+    whole = f"{many(seen, 'step')}, after which it failed" if seen else "a run that failed before a step was reported"
     smallest = None
     if found and found.level is not None:
-        some = f"{numbers[found.level]} steps" if found.level < len(numbers) else f"more than {numbers[-1]} steps"
+        most = many(numbers[min(found.level, len(numbers) - 1)], "step")
+        some = most if found.level < len(numbers) else f"more than {most}"
         smallest = f"{some}, as its progress tells them (once a second)"
-    return _of_levels("steps", runs, found, f"{seen} steps, after which it failed", smallest)
+    return _of_levels("steps", runs, found, whole, smallest)
 
 
 def _over_shape(runs: ShrinkingRuns) -> Shrunk:

@@ -94,4 +94,6 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
-    return f"{said} {cause}. What helps: {remedy}."
+    tried = [preset for preset in explanation.presets if any(cell.endswith(f"-{preset}") for cell in one.cells)]
+    failed_too = f" The preset {names(tried)} failed in the same way." if tried else ""
+    return f"{said} {cause}. What helps: {remedy}.{failed_too}"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from harness.base.wording import many, some_of
 from harness.evidence.verdicts.recommend import NamedCell
-from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.evidence.verdicts.words import hours_in_words, in_words, shows_mtbf
 from harness.search.conclusion import Conclusion, nothing_fits
 from harness.search.schedule import EndReason
 from harness.search.stages.contenders import Contender
@@ -90,10 +90,11 @@ def _named(one: Contender) -> str:
 
 
 def _shown(one: Contender) -> str:
-    bound = hours_in_words(one.totals.mtbf(one.confidence))
-    return (
-        f"{in_words(one.totals)}; its mean time between failures is above {bound} with {one.confidence:.3g} confidence"
-    )
+    mtbf, said = one.totals.mtbf(one.confidence), in_words(one.totals)
+    if not shows_mtbf(mtbf):
+        return said
+    bound = f"above {hours_in_words(mtbf)} with {one.confidence:.3g} confidence"
+    return f"{said}; its mean time between failures is {bound}"
 
 
 def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:

@@ -1,6 +1,7 @@
 """Tests of shrinking the workload of a failed run to the least that still fails. Nothing is really run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +96,16 @@ def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) ->
     made = list(bench.made)
     assert search(bench, "steps", failed, lambda _: FAILED_AT) == found
     assert bench.made == made
+
+
+def test_a_run_that_failed_before_its_first_step_has_that_in_words(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(bench), "ends", staticmethod(lambda _, diagnosis, __: (diagnosis, (0,))))
+    record = failed.record.model_copy(update={"steps_accounted": (0,)})
+    found = search(bench, "steps", replace(failed, record=record), lambda _: 1)
+    assert found.whole == "a run that failed before a step was reported"
+    assert (found.smallest or "").startswith("1 step, as its progress tells")
 
 
 def test_the_smallest_batch_and_model_are_found(bench: Shaped, failed: FailedRun) -> None:

@@ -35,6 +35,15 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
     assert " docs/running.md#outcomes" in referred
 
 
+def test_a_remedy_that_failed_in_the_same_way_is_named(make_rows: MakeRows) -> None:
+    rows = [*make_rows("cpu-plain", 0, 2), *make_rows("cpu-no-sdma", 0, 1)]
+    verdicts = judge(rows, {}, Verdicts())
+    found = failures(verdicts, rows, count_runs(rows))
+    explained = EXPLANATION.model_copy(update={"presets": ("debug-serialize", "no-sdma")})
+    (sentence,) = what_fails(verdicts, found, {found[0].newest: explained})
+    assert sentence.endswith("What helps: Serialise the kernels. The preset `no-sdma` failed in the same way.")
+
+
 def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
     (said,) = what_fails([], [Failure("crash", 1767, ("cpu-plain",), "r1", "cpu", "", "ended", 1200)], {})
     assert said.startswith("`crash`: 1,767 of 0 counted runs, in `cpu-plain`. The newest: ended (1,200 ended in")

@@ -42,6 +42,12 @@ def test_what_is_good_is_named_with_its_evidence(matrix: Matrix) -> None:
     assert not conclusion.continues
 
 
+def test_a_mean_time_below_a_minute_is_not_worth_a_clause(matrix: Matrix) -> None:
+    short = replace(contender(matrix, good=True), totals=Totals(started=20, starts=20, lives=(Life(0.01),), boots=1))
+    conclusion = conclude_stages(StageEnd("good", short, (), (), ()), 2)
+    assert conclusion.sentence.endswith("is good: 20 of 20 starts, 36 s of training, no failure, 1 boot.")
+
+
 def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
     one = contender(matrix, good=True, gpus=(0,))
     conclusion = conclude_stages(StageEnd("none", one, (one,), (Explored(STACK),), ()), 2)
