@@ -176,7 +176,7 @@ def write_attempts(
             try:
                 lines = _lines_of_others(file, training)
             except OSError as error:
-                say(f"{ATTEMPTS_FILE} lacks the last attempts: {file}: {error.strerror}")
+                say(f"{ATTEMPTS_FILE} lacks the last attempts: {file}: {error.strerror}; move it away")
                 return
             lines += [json.dumps(one, allow_nan=False).encode() for one in attempts]
             write_durably(file, b"".join(line + b"\n" for line in lines))

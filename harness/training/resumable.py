@@ -10,7 +10,7 @@ from harness.base.files.json_bounds import json_object
 from harness.base.files.storage import read_regular
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, newest_checkpoints, steps_done
-from harness.evidence.records import Results
+from harness.evidence.records import Results, check_run_id
 from harness.matrix.workload_options import arguments
 from harness.training.attempts import ATTEMPTS_FILE, LARGEST_FILE
 
@@ -49,10 +49,12 @@ def check_resumable(output: Path, name: str, options: Mapping[str, Any], results
 
 def _trained(output: Path, name: str, results: Results) -> Iterator[Record]:
     """Yield the last completed attempt that put its checkpoints there, if they are still the ones of its last steps."""
-    with suppress(OSError, UserError):
+    with suppress(OSError):
         for line in reversed(read_regular(output / ATTEMPTS_FILE, LARGEST_FILE).splitlines()):
-            with suppress(KeyError):
-                record = results.record(str(json_object(line)["run"]))
+            # Anybody may have written a line, of a run that is damaged or no run at all.
+            with suppress(KeyError, UserError):
+                check_run_id(run_id := str(json_object(line)["run"]))
+                record = results.record(run_id)
                 if record and record.result and record.result.trainings[-1].model.file == f"{name}.pt":
                     folders = checkpoint_folders(record.intent.options.get("model", ("mlp",)), name)
                     there = newest_checkpoints([output.resolve()], dict.fromkeys(folders))

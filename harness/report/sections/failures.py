@@ -23,6 +23,7 @@ class Failure:
     `why`: why the newest run counts as failed, if its outcome does not say so.
     `detail`: how the newest run ended, in words.
     `others`: the number of these runs whose details have another wording.
+    `presets`: the presets of their cells.
     """
 
     diagnosis: str
@@ -33,6 +34,7 @@ class Failure:
     why: str
     detail: str
     others: int
+    presets: tuple[str, ...] = ()
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
@@ -56,6 +58,7 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             counts[runs[-1].run_id].why,
             runs[-1].detail,
             sum(_wording(row) != _wording(runs[-1]) for row in runs),
+            tuple(dict.fromkeys(row.preset for row in runs)),
         )
         for (diagnosis, _), runs in found.items()
     ]
@@ -94,6 +97,6 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
-    tried = [preset for preset in explanation.presets if any(cell.endswith(f"-{preset}") for cell in one.cells)]
-    failed_too = f" The preset {names(tried)} failed in the same way." if tried else ""
-    return f"{said} {cause}. What helps: {remedy}.{failed_too}"
+    tried = [preset for preset in explanation.presets if preset in one.presets]
+    in_vain = f" Tried, with the same failure: {names(tried)}." if tried else ""
+    return f"{said} {cause}. What helps: {remedy}.{in_vain}"

@@ -208,7 +208,7 @@ def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
     content = intact.read_bytes()
     for name, (place, value) in INVENTED.items():
         changed(intact, place, value)
-        print(name)
+        print(name)  # shown where the test fails
         with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
             trained(options(epochs=2, resume=True), tmp_path)
         checkpoints(tmp_path)[-1].unlink()

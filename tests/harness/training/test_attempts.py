@@ -76,6 +76,7 @@ def test_a_list_that_is_too_large_or_no_file_stays_as_it_is_and_ends_no_training
     assert listed.is_dir() if content is None else listed.read_bytes() == content
     assert len(told) == 1
     assert told[0].startswith(f"{ATTEMPTS_FILE} lacks the last attempts: ")
+    assert told[0].endswith("; move it away")
 
 
 def test_a_number_that_is_none_in_a_line_of_another_training_ends_no_training(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ class Findings:
         self.tallies["vix_gaps"].add(block.line[gaps])
         self.tallies["stale_vix"].add(block.line[stale])
         # The gate does not judge rows that are already wrong; those off the grid it judges as loading rounds them.
-        dropped = [rule.name for rule in RULES if rule.fix == DROPPED and rule.name != OFF_GRID]
-        wrong = np.logical_or.reduce([broken[name] for name in dropped])
+        dropped = [broken[rule.name] for rule in RULES if rule.fix == DROPPED and rule.name != OFF_GRID]
+        wrong = np.logical_or.reduce(dropped)
         self.plausibility.add(bars.take(~wrong), block.line[~wrong])
         self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
 
