@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -102,11 +103,33 @@ def results(two_runs: Path, tmp_path: Path) -> Results:
 
 @pytest.fixture
 def command(matrix_file: Path, results: Results, engine: Engine) -> Iterator[Command]:
-    """Yield a function that runs `matrix` on these results; known-good tags are removed from the engine afterwards."""
-    yield lambda *words, **options: matrix_command(matrix_file, results.folder, *words, **options)
-    for tag in ("known-good", TAG):
-        if find(engine, f"vpoc:{tag}"):
-            engine.client.api.remove_image(f"vpoc:{tag}", noprune=True)
+    """Yield a function that runs `matrix` on these results.
+
+    Known-good tags that the engine has already, of its user or of tests that were killed, are put back afterwards.
+    """
+    with without_known_good_tags(engine):
+        yield lambda *words, **options: matrix_command(matrix_file, results.folder, *words, **options)
+
+
+@contextmanager
+def without_known_good_tags(engine: Engine) -> Iterator[None]:
+    names = [f"vpoc:{tag}" for tag in ("known-good", TAG)]
+    before = {name: image.id for name in names if (image := find(engine, name))}
+    for image in before.values():
+        # An engine deletes an image with its last tag.
+        engine.client.api.tag(image, "vpoc-test", f"kept-{image.partition(':')[2]}")
+    _untag(engine, names)
+    yield
+    _untag(engine, names)
+    for name, image in before.items():
+        engine.client.api.tag(image, *name.split(":"))
+    _untag(engine, {f"vpoc-test:kept-{image.partition(':')[2]}" for image in before.values()})
+
+
+def _untag(engine: Engine, names: Iterable[str]) -> None:
+    for name in names:
+        if find(engine, name):
+            engine.client.api.remove_image(name, noprune=True)
 
 
 @pytest.fixture
