@@ -1,6 +1,7 @@
 """Compares how often the runs of cells pass. Pure."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from harness.search.sequential import BinomialCount
 # The probability of finding any difference that does not exist, over all comparisons of one answer.
 FAMILY_ERROR = 0.05
 POWER = 0.8
+RARE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +153,21 @@ def detectable_rate(one: BinomialCount, two: BinomialCount, comparisons: int = 1
 
     better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
     rate = better.passes / better.runs
+    # The other numbers of passes of the better one have no probability that matters, and there may be thousands.
+    low, high = (int(passes) for passes in binom.ppf([RARE, 1 - RARE], better.runs, rate))
+
+    def is_shown(worse_passes: int, passes: int) -> bool:
+        return _is_lower(BinomialCount(worse_passes, worse.runs), BinomialCount(passes, better.runs), comparisons)
+
     # For each number of passes of the better one: the most passes of the worse one that the test still shows to be
     # lower.
-    most, critical = -1, []
-    for passes in range(better.runs + 1):
-        while _is_lower(BinomialCount(most + 1, worse.runs), BinomialCount(passes, better.runs), comparisons):
+    most = bisect_left(range(worse.runs + 1), True, key=lambda one: not is_shown(one, low)) - 1
+    critical = []
+    for passes in range(low, high + 1):
+        while is_shown(most + 1, passes):
             most += 1
         critical.append(most)
-    chances = binom.pmf(range(better.runs + 1), better.runs, rate)
+    chances = binom.pmf(range(low, high + 1), better.runs, rate)
     for hundredths in range(99, -1, -1):
         if float(chances @ binom.cdf(critical, worse.runs, hundredths / 100)) >= POWER:
             return hundredths / 100

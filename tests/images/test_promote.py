@@ -114,16 +114,20 @@ def command(matrix_file: Path, results: Results, engine: Engine) -> Iterator[Com
 @contextmanager
 def without_known_good_tags(engine: Engine) -> Iterator[None]:
     names = [f"vpoc:{tag}" for tag in ("known-good", TAG)]
-    before = {name: image.id for name in names if (image := find(engine, name))}
-    for image in before.values():
-        # An engine deletes an image with its last tag.
-        engine.client.api.tag(image, "vpoc-test", f"kept-{image.partition(':')[2]}")
+    before = [(name, image.id) for name in names if (image := find(engine, name))]
+    # An engine deletes an image with its last tag.
+    kept = {f"vpoc-test:kept-{image.partition(':')[2]}": image for _, image in before}
+    _tag(engine, kept.items())
     _untag(engine, names)
     yield
     _untag(engine, names)
-    for name, image in before.items():
+    _tag(engine, before)
+    _untag(engine, kept)
+
+
+def _tag(engine: Engine, images: Iterable[tuple[str, str]]) -> None:
+    for name, image in images:
         engine.client.api.tag(image, *name.split(":"))
-    _untag(engine, {f"vpoc-test:kept-{image.partition(':')[2]}" for image in before.values()})
 
 
 def _untag(engine: Engine, names: Iterable[str]) -> None:
