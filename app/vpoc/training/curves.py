@@ -130,7 +130,8 @@ class Curves:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
-        """Return the curves with this `state`; their seconds continue from it."""
+        """Return the curves with this `state`; their seconds continue from it. Any error for what is no state."""
+        _require_state(state)
         curves = cls(clock)
         curves._began -= state["seconds"]
         steps, sums, *rest = state["losses"]
@@ -186,6 +187,20 @@ class Curves:
             _line(axes, [p[1] / 60 for p in known], [p[place] / GIB for p in known], colour, name, lw=1.4)
         _frame(axes, "minutes", "GiB")
         axes.set_ylim(bottom=0)
+
+
+def _require_state(state: dict[str, Any]) -> None:
+    """Raise an error, of any kind, unless the state has the numbers of curves."""
+    steps, sums, stride, step, total, count = state["losses"]
+    points, memory_stride, pending, samples = state["memory"]
+    points = points if pending is None else [*points, pending]
+    if any(len(point) != 2 + len(MEMORY_KINDS) for point in points):
+        raise ValueError("memory of other kinds")
+    of_points = [number for point in points for number in (*point[:2], *(one for one in point[2:] if one is not None))]
+    pairs = [number for pair in state["validation"] for number in pair]
+    numbers = [state["seconds"], *steps, *sums, stride, step, total, count, *pairs, *of_points, memory_stride, samples]
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise ValueError("not a number")
 
 
 def _most(a: list[Any], b: list[Any]) -> list[Any]:

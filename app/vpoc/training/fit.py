@@ -331,16 +331,19 @@ class Fit:
         checkpoint.require_same_training(found, identity_of(self.options, self.run, self.kind))
         weights = self.trainer.strategy.weights()
         try:
-            chooses = self.inner is not None
-            require_resumable(found, weights, self.order.steps, validates=bool(len(self.validation)), chooses=chooses)
+            scaler, chooses = self.trainer.scaler.state_dict(), self.inner is not None
+            validates = bool(len(self.validation))
+            require_resumable(found, weights, scaler, self.order.steps, validates=validates, chooses=chooses)
             curves = Curves.from_state(found.history.curves)
             # What they hold is only used at the end of a training.
             curves.csv()
             Ledger(found.history.seconds).summary()
         except Exception as error:  # in an invented one anything can be anything
             raise UserError(f"{found.path}: holds no state of this training; train without --resume") from error
-        if found.position.epoch - 1 > self.options.epochs:
-            raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
+        begun = found.position.epoch - (not found.position.batch)
+        if begun > self.options.epochs:
+            what = "begun" if found.position.batch else "done"
+            raise UserError(f"{found.path}: {begun} epochs are {what}; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
         was = {"deterministic": False, "framework": "torch", **found.manner}
         other = [f"{name} {value} (was {was.get(name)})" for name, value in manner.items() if value != was.get(name)]

@@ -186,6 +186,25 @@ INVENTED = {
     "fewer losses than steps": (("history", "curves", "losses", 1), []),
     "a validation without a loss": (("history", "curves", "validation"), [[1]]),
     "memory without kinds": (("history", "curves", "memory", 0), [[1, 2.0]]),
+    "kept weights that are not finite": (("state", "kept", "4.bias"), torch.full((1,), float("nan"))),
+    "kept weights with a gradient": (("state", "kept", "4.bias"), torch.zeros(1, requires_grad=True)),
+    "no kept weights": (("state", "kept"), None),
+    "a moment whose numbers are one": (("state", "adam", "4.weight", "exp_avg"), torch.zeros(1).expand(1, 16)),
+    "a step of Adam that is true": (("state", "adam", "4.bias", "step"), torch.tensor(data=True)),
+    "steps of Adam": (("state", "adam", "4.bias", "step"), torch.ones(1)),
+    "more steps skipped in a row than skipped": (("state", "skipped_in_a_row"), 1),
+    "no first steps": (("history", "first_steps"), []),
+    "a loss that is a list": (("history", "first_steps", 0, "loss"), [1.0]),
+    "a sum of losses after the epoch": (("history", "loss"), 1.0),
+    "a start that is a list": (("history", "resumed_at"), [[1]]),
+    "a fault that there is none of": (("history", "injected_fault"), "\x1b[31m"),
+    "seconds without a finite sum": (("history", "seconds"), {"device": 1e308, "loader": 1e308}),
+    "a sum in a curve that is a list": (("history", "curves", "losses", 4), [1.0]),
+    "a step in a curve that is a list": (("history", "curves", "losses", 0, 0), [1]),
+    "a validation that is a list": (("history", "curves", "validation"), [[[1], 2.0]]),
+    "memory that is a list": (("history", "curves", "memory", 0), [[1, 2.0, [3], 4, 5, 6]]),
+    "memory of more kinds": (("history", "curves", "memory", 2), [1, 2.0, 3, 4, 5, 6, 7]),
+    "a number of samples that is a list": (("history", "curves", "memory", 3), [2]),
 }
 
 
@@ -203,16 +222,40 @@ def changed(path, place, value):
 
 @pytest.mark.slow
 def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
-    trained(options(epochs=1), tmp_path)
+    trained(options(epochs=1, keep="best"), tmp_path)
     intact = checkpoints(tmp_path)[-1]
     content = intact.read_bytes()
     for name, (place, value) in INVENTED.items():
         changed(intact, place, value)
         print(name)  # shown where the test fails
         with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
-            trained(options(epochs=2, resume=True), tmp_path)
+            trained(options(epochs=2, keep="best", resume=True), tmp_path)
         checkpoints(tmp_path)[-1].unlink()
         intact.write_bytes(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "weight"), [(0.0, 0.0), (1e308, 1e-308), (-1.0, -1.0)])
+def test_a_mean_loss_of_an_epoch_that_cannot_be_is_one_line(options, tmp_path, loss, weight):
+    with pytest.raises(Interrupted):
+        trained(options(epochs=1), tmp_path, Stopping(None, 2))
+    changed(checkpoints(tmp_path)[-1], ("history", "loss"), loss)
+    changed(checkpoints(tmp_path)[-1], ("history", "weight"), weight)
+    with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
+        trained(options(epochs=1, resume=True), tmp_path)
+
+
+SCALES = {"scale": (0.0, -1.0, 1e300, "x"), "growth_interval": ("x", 0), "_growth_tracker": (1 << 40, 1.5)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in SCALES for value in SCALES[name]])
+def test_a_loss_scale_that_cannot_be_is_one_line(options, tmp_path, name, value):
+    halves = {"use_mixed_precision": True, "mixed_precision_dtype": "float16"}
+    trained(options(epochs=1, **halves), tmp_path)
+    changed(checkpoints(tmp_path)[-1], ("state", "scaler", name), value)
+    with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
+        trained(options(epochs=2, resume=True, **halves), tmp_path)
 
 
 @pytest.mark.slow
@@ -264,6 +307,15 @@ def test_a_schedule_is_of_so_many_epochs(options, tmp_path):
 def test_fewer_epochs_than_are_done_are_refused(options, tmp_path):
     trained(options(epochs=2), tmp_path)
     with pytest.raises(UserError, match="2 epochs are done; give --epochs as many, or more"):
+        trained(options(epochs=1, resume=True), tmp_path)
+
+
+def test_fewer_epochs_than_are_begun_are_refused(options, tmp_path):
+    """The weights are those of some steps of the second epoch."""
+    steps = trained(options(epochs=1), tmp_path / "one")[0]["steps_done"]
+    with pytest.raises(Interrupted):
+        trained(options(epochs=2), tmp_path, Stopping(None, steps + 1))
+    with pytest.raises(UserError, match="2 epochs are begun; give --epochs as many, or more"):
         trained(options(epochs=1, resume=True), tmp_path)
 
 
