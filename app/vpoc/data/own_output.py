@@ -1,10 +1,11 @@
 """Output files that replace only files which the same command wrote and nobody has changed since."""
 
 import json
+import os
 from pathlib import Path
 
-from vpoc.errors import UserError
-from vpoc.files import read_bytes, sha256, sha256_file, write_atomic, write_json
+from vpoc.errors import UserError, from_os_error
+from vpoc.files import ROOT, read_bytes, sha256, sha256_file, write_atomic, write_json
 
 
 def note_of(output: Path) -> Path:
@@ -19,13 +20,24 @@ def require_replaceable(
     if force or not output.is_file() or not output.stat().st_size:
         return
     try:
-        note = json.loads(read_bytes(note_of(output)))
+        note = json.loads(read_bytes(_note_to_believe(output)))
         # The notes of earlier versions name no command.
         noted = note["sha256"] if note.get("command", command) == command else None
     except (UserError, AttributeError, ValueError, KeyError, TypeError):
         noted = None
     if noted != sha256_file(output):
         raise UserError(f"{output}: is there, and is not what this command wrote; give {give}")
+
+
+def _note_to_believe(output: Path) -> Path:
+    """Return the note beside an output file; UserError for that of a user who could not replace the file."""
+    note = note_of(output)
+    try:
+        if note.lstat().st_uid not in (os.geteuid(), ROOT, output.stat().st_uid):
+            raise UserError(f"{note}: is another user's")
+    except OSError as error:
+        raise from_os_error(error, note) from error
+    return note
 
 
 def write_own(output: Path, command: str, content: bytes) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -40,6 +41,18 @@ def test_what_another_command_wrote_is_not_replaced(tmp_path):
     del note["command"]
     note_of(output).write_text(json.dumps(note))
     require_replaceable(output, "synth", force=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_the_note_of_another_user_counts_only_beside_a_file_of_theirs(tmp_path):
+    """Anybody can write a note in a folder that all may write to, as /tmp is."""
+    output = tmp_path / "merged.csv"
+    write_own(output, "merge", b"my years of bars\n")
+    os.chown(note_of(output), 65534, 65534)
+    with pytest.raises(UserError, match="is there, and is not what this command wrote"):
+        require_replaceable(output, "merge", force=False)
+    os.chown(output, 65534, 65534)
+    require_replaceable(output, "merge", force=False)
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"schema": 2}'])
