@@ -10,7 +10,7 @@ import click
 
 from vpoc.commands.shared_options import IN_FILE, LARGEST_COUNT, feature_options
 from vpoc.commands.training_options import TRAINING_OPTIONS
-from vpoc.errors import UserError
+from vpoc.errors import UserError, printable
 from vpoc.files import remove, require_output, require_writable, write_json
 from vpoc.importing import importing
 from vpoc.progress import Progress
@@ -72,7 +72,8 @@ def train_command(output: Path, name: str | None, accumulation_steps: int | None
         from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
 
     with progress, signals.interruptible(progress):
-        run.train(_options(chosen), output, name, progress, click.echo)
+        # A checkpoint or a model may be somebody else's.
+        run.train(_options(chosen), output, name, progress, lambda line: click.echo(printable(line)))
 
 
 @click.command("verify")

@@ -1,5 +1,7 @@
 """Tests of what `vpoc train` refuses, and how it ends."""
 
+import hashlib
+import io
 import json
 import os
 import signal
@@ -8,6 +10,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 from tests.app.commands.in_process import SMALL, vpoc
 
@@ -49,6 +52,23 @@ def test_an_output_that_cannot_be_written_is_found_before_training(capsys, merge
     code, out, err = vpoc(capsys, *arguments, "--output", tmp_path / "out", "--name", "m")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_checkpoint_says_of_itself_is_no_command_to_a_terminal(capsys, merged, tmp_path):
+    command = ["train", "--data", merged, *SMALL, "--epochs", 1, "--output", tmp_path, "--name", "m"]
+    assert vpoc(capsys, *command)[0] == 0
+    (file,) = (tmp_path / "m_checkpoints").iterdir()
+    document = torch.load(file, weights_only=True)
+    document["manner"]["strategy"] = "\x1b]0;title\x07\nvpoc: all is well"
+    content = io.BytesIO()
+    torch.save(document, content)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    file.rename(file.with_name(f"{file.name.split('.')[0]}.{digest}.pt")).write_bytes(content.getvalue())
+    code, out, err = vpoc(capsys, *command, "--resume")
+    assert code == 0
+    (line,) = [line for line in (out + err).split("\n") if "all is well" in line]
+    assert line.startswith("--resume: with strategy single (was ")
+    assert line.isprintable()
 
 
 def test_a_run_folder_used_again(capsys, merged, tmp_path):
