@@ -349,5 +349,8 @@ def _read(file: Path, model: type[Read]) -> Read | None:
         return model.parse(read_regular(file, LARGEST_OWN_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        why = f"{error.strerror}; another user's run may be under way there"
+        raise UserError(f"{file}: cannot be read: {why}") from None
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: is damaged: {headline(error)}; move its folder away") from None

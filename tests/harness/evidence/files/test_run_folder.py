@@ -1,4 +1,5 @@
 import ast
+import errno
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -156,6 +157,19 @@ def test_what_is_missing_is_none_and_what_is_damaged_is_reported(tmp_path: Path)
     folder.intent.write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         folder.read_intent()
+
+
+def test_what_may_be_the_live_run_of_another_user_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but its owner may enter the folder of a run while it lasts."""
+
+    def refused(file: Path, *_: object) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    monkeypatch.setattr("harness.evidence.files.run_folder.read_regular", refused)
+    with pytest.raises(UserError, match=r"intent\.json: cannot be read: .*; another user's run may be under way there"):
+        RunFolder(tmp_path).read_intent()
 
 
 def test_what_was_written_is_read_again(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
