@@ -1,6 +1,7 @@
 """The commands that plan and run campaigns: `matrix plan` and `matrix run`."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -87,6 +88,8 @@ def _following(prepared: PreparedCampaign, settings: Settings) -> Command:
         return Command(command=settings.invocation.command("clean"), why="lists what can be removed, and asks")
     own, others = own_words(typed_words()[1:])
     again = ("run", *(word for word in own if word != "--wide"), *others)
+    if prepared.stages and (least := forecast(prepared).least_budget):
+        return _with_room(settings, again, least)
     return Command(command=settings.invocation.command(*again), why="runs this plan")
 
 
@@ -268,14 +271,18 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     if not (ended.interrupted or nothing) and not (ended.conclusion and ended.conclusion.continues):
         return None
     if ended.conclusion and (least := ended.conclusion.least_budget):
-        again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least)))
-        return Command(command=again, why="has the least budget that lets something run")
+        return _with_room(settings, words, least)
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     if nothing or (ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done):
         why += ", once a stack can be made, and says what each one lacks"
     return Command(command=again, why=why)
+
+
+def _with_room(settings: Settings, words: Sequence[str], least_budget: float) -> Command:
+    again = settings.invocation.command(*with_option(words, "--budget", budget_in_words(least_budget)))
+    return Command(command=again, why="has the least budget that lets something run")
 
 
 def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:

@@ -68,10 +68,13 @@ def conclude(
         sentence = f"{_NOT_FOUND[why]}: {_nearest(goal, names, tallies, statuses, seconds, best)}"
     least = _least_budget(goal, [one.cell for one, now in statuses.items() if now == "open"], seconds)
     least = least if why == "out-of-time" else None
+    if least:
+        began = any(tally.runs for tally in tallies.values())
+        sentence = f"{sentence} {nothing_fits(least)}" if began else nothing_fits(least)
     return Conclusion(
         why=why,
         reached=why == "reached",
-        sentence=sentence + (nothing_fits(least) if least else ""),
+        sentence=sentence,
         continues=why in ("out-of-time", "another-boot"),
         standings={names[one]: now for one, now in statuses.items()},
         named=None if goal.every or not names_best else NamedCell(best.cell, parts_of(best.scope).strategy),
@@ -81,7 +84,7 @@ def conclude(
 
 def nothing_fits(least_budget: float) -> str:
     """Return the sentence about a budget that is too small for any run."""
-    return f" No run fits into the budget: the next one needs {budget_in_words(least_budget)} ({BUDGET})."
+    return f"No run fits into the budget: the next one needs {budget_in_words(least_budget)} ({BUDGET})."
 
 
 def budget_in_words(seconds: float) -> str:

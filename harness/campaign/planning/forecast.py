@@ -71,6 +71,11 @@ class StageForecast:
     takes: Mapping[Threshold, str]
     driver: str | None
 
+    @property
+    def least_budget(self) -> float | None:
+        """The seconds that the first run takes, if the budget is too small for any run."""
+        return self.least_seconds if self.least_seconds >= self.budget_seconds else None
+
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
     """Return the forecast of a prepared campaign in stages."""
@@ -126,10 +131,10 @@ def forecast_lines(told: StageForecast) -> list[str]:
     first = fitting[0] if fitting else None
     used = "one GPU" if told.screened and told.gpus == 1 else _all_of(told.gpus)
     good = f" ({told.takes['good']})" if "good" in told.takes else ""
-    lines = [
-        f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}",
-        f"  stacks, in this order: {names or 'none'}",
-    ]
+    lines = [f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}"]
+    if least := told.least_budget:
+        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(least)} ({BUDGET})")
+    lines.append(f"  stacks, in this order: {names or 'none'}")
     if told.driver:
         lines.append(f"  driver: {told.driver}")
     also = [told.verifying] if told.verifying and told.verifying.download_gb else []
@@ -155,8 +160,6 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",
         f"  a hung GPU: {_hung(told)}",
     ]
-    if told.least_seconds >= told.budget_seconds:
-        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} ({BUDGET})")
     if told.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
     lines += screen_lines(told.screens)

@@ -42,7 +42,10 @@ def conclude_stages(
     good = best if best and best.is_good else None
     several = f" on {gpus} GPUs" if gpus > 1 else ""
     named = good or (_nearest(end) if end.why == "out-of-time" else None)
-    if good and (len(good.gpus) == gpus or end.why == "good"):
+    begun = {one.stack for one in end.explored} - {*end.untried}
+    if least_budget and not begun:
+        sentence = nothing_fits(least_budget)
+    elif good and (len(good.gpus) == gpus or end.why == "good"):
         sentence = f"{_named(good)} is good: {_shown(good)}."
     else:
         missing = _not_found(end, several, all_made=not left_out)
@@ -62,8 +65,8 @@ def conclude_stages(
             f" The runs of {some_of(unverified, _LISTED)} were not verified, and count for nothing: `matrix status "
             "CELL` says why."
         )
-    if least_budget:
-        sentence += nothing_fits(least_budget)
+    if least_budget and begun:
+        sentence += f" {nothing_fits(least_budget)}"
     for gpu in end.lost_gpus:
         sentence += f" GPU {gpu} is unhealthy and takes no runs until that is fixed: `matrix doctor`."
     for gpu in end.bad_gpus:

@@ -344,11 +344,16 @@ def test_what_a_campaign_suggested_is_of_the_past_once_another_began(
 
 
 def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: Path) -> None:
-    assert "budget: no run fits" in plan(root, "--budget", "1m").stdout
+    planned = plan(root, "--budget", "1m").stdout
+    assert planned.split("\n")[2].startswith("  budget: no run fits")
     done = typed(root, "run", "--yes", "--budget", "1m")
-    (following,) = [line for line in done.stdout.splitlines() if line.startswith("Next: ")]
-    least = following.split("--budget ")[1]
+    (least,), (again,) = (
+        re.findall(r"^Next: .* run .*--budget (\w+)", told, re.MULTILINE) for told in (planned, done.stdout)
+    )
+    assert least == again
     assert f"No run fits into the budget: the next one needs {least}" in done.stdout
+    # Nothing ran, so no time is over.
+    assert "time is over" not in done.stdout
     assert "budget: no run fits" not in plan(root, "--budget", least).stdout
 
 
