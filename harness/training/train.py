@@ -169,11 +169,13 @@ def _report_unverified(job: TrainingJob, last: Record, display: Display) -> None
     """Report which part of the model was not verified, if any. `last`: the record of the attempt that trained it."""
     if why := last.not_verified or (None if job.program else last.intent.not_verified):
         display.problem(f"the model was not verified independently: {why}")
-    elif since := sum(last.intent.resumed):
+    elif since := sum(last.result.done_before(last.intent.resumed) if last.result else last.intent.resumed):
         display.notice(
             f"the model was verified from step {since} on: other attempts made the steps before, which cannot be "
             "repeated for comparison; that they were made is known from progress alone"
         )
+    elif any(last.intent.resumed):
+        display.notice("the checkpoints could not be read, so the model was trained from its first step on")
 
 
 def _finish(

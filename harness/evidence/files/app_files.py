@@ -1,6 +1,7 @@
 """The types of the files that the app writes: progress, result, verification."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -258,6 +259,13 @@ class Result(Training, Versioned):
     def trainings(self) -> tuple[Training, ...]:
         """Every model that was trained, in order: the main model last."""
         return (*self.earlier, self)
+
+    def done_before(self, resumed: Sequence[int]) -> tuple[int, ...]:
+        """Return the steps of each model that runs before this one made.
+
+        `resumed`: those of the checkpoints that it was given. One that it could not read made it begin at 0.
+        """
+        return tuple(before if told.resumed_at else 0 for told, before in zip(self.trainings, resumed, strict=False))
 
 
 class LoadedModel(File):

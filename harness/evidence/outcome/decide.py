@@ -1,7 +1,7 @@
 """Decides the outcome from request and evidence. Pure, and the only place that does so; logs play no part."""
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from harness.base.contract import CONTRACT
@@ -129,12 +129,9 @@ def _how_verified(request: Request, evidence: Evidence) -> str:
     why_not = request.not_verified or evidence.not_verified
     if why_not:
         return f"; {NOT_INDEPENDENTLY}: {why_not}"
-    return f", verified{verified_from(request.resumed)}"
-
-
-def verified_from(resumed: Sequence[int]) -> str:
-    """Return in words from which step on a run can be verified: steps of the runs before it cannot be made again."""
-    return f" from step {max(resumed)} on" if any(resumed) else ""
+    # Steps of the runs before it cannot be made again.
+    before = evidence.result.done_before(request.resumed) if evidence.result else ()
+    return f", verified from step {max(before)} on" if any(before) else ", verified"
 
 
 def _in_short(outcome: Outcome) -> str:

@@ -102,8 +102,8 @@ def _replay_objections(
 
 def _state_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     """Yield what speaks against the kept states of each model."""
-    resumed = request.resumed or (0,) * len(result.trainings)
-    for told, before in zip(result.trainings, resumed, strict=False):
+    done_before = result.done_before(request.resumed or (0,) * len(result.trainings))
+    for told, before in zip(result.trainings, done_before, strict=False):
         if wrong := wrong_states(told, request.nonce, before):
             yield (
                 "wrong-result",

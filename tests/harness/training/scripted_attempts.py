@@ -42,6 +42,7 @@ class Script:
     not_verified: str | None = None
     no_verifier: str | None = None
     accounted: tuple[int, ...] | None = None
+    reads_checkpoints: bool = True
 
 
 DONE = Script("completed", None, 58, "exit 0", with_result=True)
@@ -90,6 +91,7 @@ class ScriptedAttemptsBench(Bench):
             kept.write_text(f"of {run.run_id}", encoding="utf-8")
             # The model in the attempt's own folder may have changed since it was verified, so the kept one is used.
             (output / f"{run.name}.pt").write_text("another", encoding="utf-8")
+        before = (step,) if script.reads_checkpoints and (step := resumed_at(run)) else ()
         record = Record(
             intent=intent,
             outcome=outcome,
@@ -100,7 +102,7 @@ class ScriptedAttemptsBench(Bench):
             finished=1e9,
             seconds=1.0,
             last_phase=None,
-            result=self.result_of(run) if script.with_result else None,
+            result=self.result_of(run).model_copy(update={"resumed_at": before}) if script.with_result else None,
             not_verified=script.not_verified,
             steps_accounted=script.accounted,
             explanation=explained(class_) if class_ else None,

@@ -217,6 +217,15 @@ def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for
     )
 
 
+def test_a_model_trained_without_the_checkpoints_it_was_given_is_said_to_be_made_from_its_first_step(
+    training: TrainingUnderTest,
+) -> None:
+    training.train(Script(step=40), replace(DONE, reads_checkpoints=False))
+    assert [resumed_at(run) for run in training.bench.made] == [0, 40]
+    told = "the checkpoints could not be read, so the model was trained from its first step on"
+    assert training.display.notices == [told]
+
+
 def test_a_damaged_checkpoint_is_passed_over(training: TrainingUnderTest) -> None:
     with pytest.raises(IndexError):
         training.train(Script(step=20), Script(step=30))

@@ -97,7 +97,11 @@ def test_states_are_of_the_steps_that_the_nonce_draws_but_for_those_done_before(
     lacking = evidence_of(result_values)
     assert outcome(request_, lacking) == ("failed", "wrong-result")
     assert decide(request_, lacking).detail == "mlp: its states are not of the steps drawn for the run: 8"
-    assert outcome(replace(request_, resumed=(8,)), lacking) == ("completed", None)
+    # It began from the beginning, although it was given a checkpoint.
+    assert outcome(replace(request_, resumed=(8,)), lacking) == ("failed", "wrong-result")
+    result_values["resumed_at"] = [8]
+    lacking = evidence_of(result_values)
+    assert decide(replace(request_, resumed=(8,)), lacking).detail.endswith("verified from step 8 on")
     result_values["states"] = result_values["states"][-1:]
     assert outcome(replace(request_, resumed=(8,)), evidence_of(result_values)) == ("failed", "wrong-result")
     assert outcome(replace(request_, resumed=(23,)), evidence_of(result_values)) == ("completed", None)
