@@ -113,8 +113,15 @@ def test_vix_from_a_file_goes_before_the_column(minutes, tmp_path):
         "DATE,VIXCLS\n2024-01-01,.\n2024-01-02,13.20\n2024-01-03,14.04\n",
         "Date,Close\n02-Jan-2024,13.20\n03-JAN-2024,14.04\n",
         "Price,Close,Open\nTicker,^VIX,^VIX\nDate,,\n2024-01-02,13.20,13.0\n2024-01-03,14.04,14.0\n",
+        "Date,Open,Close\n2024-01-02 00:00:00-06:00,13.0,13.20\n2024-01-03 00:00:00-06:00,14.0,14.04\n",
+        "time,open,close\n1704205800,13.0,13.20\n1704292200,14.0,14.04\n",
+        "time,open,close\n2024-01-02T08:30:00-06:00,13.0,13.20\n2024-01-03T08:30:00-06:00,14.0,14.04\n",
+        'Date,Price,Open,Vol.\n"Jan 03, 2024","14.04","14.0","-"\n"Jan 02, 2024","13.20","13.0","-"\n',
     ],
-    ids=["FRED", "FRED with points", "names of months", "yfinance"],
+    ids=[
+        *("FRED", "FRED with points", "names of months", "yfinance", "yfinance's history"),
+        *("TradingView in seconds", "TradingView", "Investing.com"),
+    ],
 )
 def test_vix_of_other_sources(tmp_path, text):
     path = tmp_path / "vix.csv"
@@ -122,6 +129,13 @@ def test_vix_of_other_sources(tmp_path, text):
     vix = read_vix(path)
     assert (vix.close.tolist(), vix.daily) == ([13.20, 14.04], True)
     assert vix.published.tolist() == [1704230100, 1704316500]
+
+
+def test_vix_bars_that_begin_at_midnight_are_known_at_their_end(tmp_path):
+    path = tmp_path / "vix.csv"
+    path.write_text("time,close\n2024-01-02T00:00:00-06:00,13.20\n2024-01-02T00:05:00-06:00,14.04\n")
+    vix = read_vix(path)
+    assert (vix.published.tolist(), vix.daily) == ([1704175500, 1704175800], False)
 
 
 def test_only_a_day_without_a_value_is_left_out(tmp_path):

@@ -16,7 +16,7 @@ from vpoc.errors import UserError
 MONTH_FIRST, DAY_FIRST = "month-first", "day-first"
 DATE_FORMATS = (
     *("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"),
-    *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%Y.%m.%d", "%d-%b-%Y"),
+    *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y", "%Y.%m.%d", "%d-%b-%Y", "%b %d, %Y"),
 )
 TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
 DIGITS_ALONE = {4: ("%H%M",), 6: ("%H%M%S",)}

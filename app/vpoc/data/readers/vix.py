@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import DAY_SECONDS
 from vpoc.data.exchange.sessions import ZONE
 from vpoc.data.readers.clock import starts
 from vpoc.data.readers.column_names import COLUMN_NAMES, find_columns, stamp_text, tidy, with_time
@@ -17,9 +18,12 @@ from vpoc.data.readers.text import open_text, read_text
 from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
-MIDNIGHT = re.compile(r"[T ]00:?00(:?00)?$")
+MIDNIGHT = re.compile(r"[T ]00:?00(:?00)?(Z|[+-]\d\d:?\d\d)?$")
 FRED = "vixcls"
 """Name that FRED's files give the VIX; a day without a value has an empty cell or a point there."""
+VALUE_NAMES = (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"], FRED, "price")
+"""Names of the column of values, the most certain first: FRED's and Investing.com's come last."""
+SHORTEST_DAY = 23 * 3600
 MONTH_DAYS = (28, 31)
 """Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
@@ -39,12 +43,12 @@ class Vix:
 
 
 def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> Vix:
-    """Read a daily file of the CBOE, of FRED or of yfinance (a date and a close), or bars of VIX (a stamp and a close).
+    """Read days (a date and a close), as of the CBOE, FRED or yfinance, or bars of VIX (a stamp and a close).
 
-    The close of a day is known from 16:15 New York time on, that of a bar at the end of the bar; stamps of bars are
-    taken as their starts, which is never too early. `zone` applies to stamps without an offset; `dates` says whether
-    month or day comes first if the rows do not show it. UserError, with the line, for a date or value that cannot be
-    read, two values for one time, and a value that is not above zero.
+    The close of a day is known from 16:15 New York time on, also in a file with the times at which days begin, that of
+    a shorter bar at its end; stamps of bars are taken as their starts, which is never too early. `zone` applies to
+    stamps without an offset; `dates` says whether month or day comes first if the rows do not show it. UserError, with
+    the line, for a date or value that cannot be read, two values for one time, and a value that is not above zero.
     """
     text = open_text(path)
     if not text.levels:
@@ -53,7 +57,7 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
     header = [text.head[2][0], *text.head[0][1:]] if text.levels == 3 else text.head[0]
     first = text.head[text.levels] if len(text.head) > text.levels else []
     names = [tidy(cell) for cell in header]
-    value = next((name for name in (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"], FRED) if name in names), None)
+    value = next((name for name in VALUE_NAMES if name in names), None)
     if value is None:
         raise UserError(f"{path}: no column with the VIX; there are: {', '.join(names)}; name it close in the file")
     own = None if value in COLUMN_NAMES["close"] else {value: "close"}
@@ -70,11 +74,10 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
         row = int(np.flatnonzero(close <= 0)[0])
         raise UserError(f"{table.line(row)}: close is {table.frame['close'][row]}, not above zero; correct the row")
     stamps = stamp_text(table, header, places)
-    shown = stamps.frame.to_series()[0] or ""
-    date = MIDNIGHT.sub("", shown.strip())
-    has_time = ":" in date or ("time" in places and " " in date) or (date.isdigit() and len(date) > 8)
-    daily = not has_time
-    published = _days(stamps, dates) if daily else _ends(stamps, zone, dates)
+    dates_alone = stamps.frame.to_series().str.strip_chars().str.replace(MIDNIGHT.pattern, "")
+    shown = max(dates_alone.drop_nulls(), key=len, default="")
+    has_time = ":" in shown or ("time" in places and " " in shown) or (shown.isdigit() and len(shown) > 8)
+    published, daily = _of_bars(stamps, zone, dates) if has_time else (_days(stamps, dates), True)
     rows = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
     values = rows.filter(pl.col("close").is_not_nan())
     unique = values.unique(subset=["published", "close"], keep="first").sort("published", "row")
@@ -137,8 +140,8 @@ def _steps(dates: pl.Series) -> Ints:
     return steps
 
 
-def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
-    """Return when bars of VIX end."""
+def _of_bars(table: Table, zone: str | None, dates: str | None) -> tuple[Ints, bool]:
+    """Return when the closes of bars were published, and whether the bars are days."""
     try:
         stamps = written(table)
     except UserError:
@@ -151,4 +154,17 @@ def _ends(table: Table, zone: str | None, dates: str | None) -> Ints:
             "as 2018-01-02T14:30:00Z"
         )
     begun = starts(table.path, stamps, table.line, zone=zone, side="start", documented=None)
-    return begun.ts + begun.bar_seconds
+    steps = np.diff(np.unique(begun.ts))
+    # Days may begin an hour earlier or later than the day before; weekends and holidays are missing.
+    if len(steps) and steps.min() >= SHORTEST_DAY and np.median(steps) < 2 * DAY_SECONDS:
+        return _next_publication(begun.ts), True
+    return begun.ts + begun.bar_seconds, False
+
+
+def _next_publication(begun: Ints) -> Ints:
+    """Return the first time from `begun` on at which the close of a day is published."""
+    local = pl.from_epoch(pl.Series(begun), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(ZONE)
+    wall = as_seconds(local.dt.replace_time_zone(None)) - (PUBLISHED.hour * 60 + PUBLISHED.minute) * 60
+    days = pl.from_epoch(pl.Series(-(-wall // DAY_SECONDS)), "d")
+    published: Ints = days.dt.combine(PUBLISHED).dt.replace_time_zone(ZONE).dt.epoch("s").to_numpy()
+    return published
