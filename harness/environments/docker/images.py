@@ -250,6 +250,16 @@ def find(engine: Engine, reference: str) -> Image | None:
             return None
 
 
+def is_free(engine: Engine, name: str) -> bool:
+    """Return whether no image has this name; one that says too much of itself to be read has it, too."""
+    with engine_errors(f"looking for image {name}"), suppress(TooLargeAnswerError):
+        try:
+            engine.client.api.inspect_image(name)
+        except ImageNotFound:
+            return True
+    return False
+
+
 def all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
     """Yield the images that have all these labels, newest first. Anybody can write labels, so they prove nothing.
 

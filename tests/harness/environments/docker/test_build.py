@@ -5,26 +5,44 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
 
 from harness.environments.docker import build, own_images
 from harness.environments.docker.images import Image
+from harness.host.engine_client import TooLargeAnswerError
 from harness.matrix.cells import Matrix
 
 
-@pytest.mark.parametrize(("own", "there", "moved"), [(True, True, True), (False, True, False), (False, False, True)])
+@pytest.mark.parametrize(
+    ("own", "there", "moved"),
+    [
+        (True, None, True),
+        (False, None, False),
+        (False, TooLargeAnswerError("labels of megabytes"), False),
+        (False, ImageNotFound("vpoc:cpu-plain"), True),
+    ],
+)
 def test_the_tag_of_a_cell_is_moved_to_no_image_of_somebody_else(
-    own: bool, there: bool, moved: bool, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: bool, there: Exception | None, moved: bool, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image with the labels of one that is built here is used where there is no other."""
+    """An image with the labels of one that is built here is used where there is no other.
+
+    `there`: the error of looking for an image that has the tag; None if one has it.
+    """
     image = Image(id="sha256:a", labels={}, layers=(), size=1)
     monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own")
     if own:
         own_images.remember(image)
     monkeypatch.setattr(build, "BUILDS", tmp_path)
     monkeypatch.setattr(build, "current_image", lambda *_: image)
-    monkeypatch.setattr(build, "find", lambda *_: image if there else None)
     tagged = list[str]()
-    api = SimpleNamespace(tag=lambda of, *_: tagged.append(of))
+
+    def inspect(_: str) -> dict[str, Any]:
+        if there:
+            raise there
+        return {"Id": "sha256:b", "RootFS": {}, "Size": 1}
+
+    api = SimpleNamespace(tag=lambda of, *_: tagged.append(of), inspect_image=inspect)
     engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
     assert build.ensure_cell_image(engine, matrix.cells["cpu-plain"]) is image
     assert tagged == [image.id] * moved
