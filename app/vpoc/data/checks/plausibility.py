@@ -163,7 +163,7 @@ class Plausibility:
             self._found("price_scale", np.ones(1, dtype=np.bool_), bars, line, "{close:g} points")
 
     def _volume(self, bars: Bars, line: Ints, sessions: Sessions) -> None:
-        """Compare the mean volume of a bar in regular hours with that of the session before."""
+        """Find regular hours without volume, and compare the mean of a bar with that of the session before."""
         total = np.concatenate([[0], np.cumsum(bars.volume)])
         judged = np.flatnonzero((sessions.found >= np.minimum(FEWEST_BARS, sessions.expected)) & (sessions.found > 0))
         for place in judged.tolist():
@@ -173,6 +173,8 @@ class Plausibility:
             shown = []
             if not 1 / VOLUME_STEP < times < VOLUME_STEP:
                 shown.append(f"{volume:,.0f} contracts a bar in this session, {self.volume:,.0f} in the one before")
+            elif not volume:
+                shown.append("no contracts in the regular hours of a session, as if the volume were in another column")
             if total[stop] - total[start] > MOST_VOLUME:
                 shown.append(f"{total[stop] - total[start]:,} contracts in the regular hours of a session")
             for one in shown:

@@ -85,6 +85,8 @@ FAULTS = {
     "volume": ("volume_scale", lambda bars: times(bars, ["volume"], 100, ALL)),
     "volume from": ("volume_scale", lambda bars: times(bars, ["volume"], 100, FROM)),
     "volume of a day": ("volume_scale", lambda bars: times(bars, ["volume"], 100, of_session(bars, 9))),
+    "no volume": ("volume_scale", lambda bars: times(bars, ["volume"], 0, ALL)),
+    "no volume in a day": ("volume_scale", lambda bars: times(bars, ["volume"], 0, of_session(bars, 9))),
     "adding up": ("cumulative_volume", lambda bars: cumulative(bars, ALL)),
     "adding up in a day": ("cumulative_volume", lambda bars: cumulative(bars, of_session(bars, 9))),
     "cents": ("price_scale", lambda bars: times(bars, PRICES, 100, ALL)),
