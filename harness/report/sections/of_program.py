@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.base.wording import listed, many
 from harness.campaign.answered import Command
 from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import REFUSED
 from harness.report.invocation import Invocation
 
 
@@ -16,6 +17,8 @@ def answer_of_program(rows: Sequence[Row], invocation: Invocation) -> tuple[str,
         f"Your program completed in {len(rows) - len(failed)} of {many(len(rows), 'run')}, in {cells}; "
         "its numbers are not checked, and it names no cell to train in."
     )
+    if all(row.diagnosis == REFUSED for row in rows):
+        sentence = f"Your program refused its command in {cells}, so nothing was tried: {rows[-1].detail}."
     if failed:
         newest = failed[-1]
         why = f"shows the evidence of the newest `{newest.diagnosis}`"

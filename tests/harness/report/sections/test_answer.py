@@ -170,6 +170,16 @@ def test_the_answer_of_a_programs_campaign_is_about_the_program(matrix: Matrix, 
     assert answer_of_program(mine[:1], Invocation("matrix"))[1].command == "matrix status cpu-no-sdma"
 
 
+def test_a_misspelt_option_of_a_program_is_no_failure_to_complete(make_rows: MakeRows) -> None:
+    detail = "the train process ended with exit 2 before its first step: 'error: unrecognized arguments: --epochz'"
+    refused = make_rows("cpu-plain", 0, 1, "refused", program=OWN, workload="app-mine", detail=detail)
+    sentence, step = answer_of_program(refused, Invocation("matrix"))
+    assert sentence == f"Your program refused its command in `cpu-plain`, so nothing was tried: {detail}."
+    assert step.command == f"matrix explain {refused[0].run_id}"
+    later = make_rows("cpu-plain", 1, program=OWN, workload="app-mine")
+    assert answer_of_program([*refused, *later], Invocation("matrix"))[0].startswith("Your program completed in 1 of 2")
+
+
 def test_programs_of_the_users_own_alone_name_no_cell(
     answer: Callable[..., Answer], make_rows: MakeRows, matrix: Matrix
 ) -> None:
