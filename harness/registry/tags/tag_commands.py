@@ -9,7 +9,8 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.base.sysfs import REAL_ROOT, is_simulated
 from harness.environments.docker.images import find, repository_in
-from harness.environments.docker.source_state import is_dirty
+from harness.environments.docker.own_images import is_own
+from harness.environments.docker.source_state import is_dirty, is_in_history
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -204,6 +205,11 @@ def _promote(
         raise UserError(
             f"cell {cell.id}: its image was made from changes that no commit has, so nobody can make it again; "
             "commit them, build it and run it again"
+        )
+    if not is_own(image.id) and not is_in_history(image.revision or ""):
+        raise UserError(
+            f"cell {cell.id}: its image was not built here, and names no commit that is in what is checked out here, "
+            f"so `matrix verify {cell.id}` cannot make it again; check that commit out, or build the image and run it"
         )
     # If this promotion is for this host only, the image is still in the registry to which it was pushed before.
     repository, digest = place_of(image.id, read_moves(results))

@@ -76,6 +76,7 @@ def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pyte
         return manifest.digest
 
     monkeypatch.setattr(tag_commands, "push_image", push)
+    monkeypatch.setattr(tag_commands, "is_own", lambda _: True)
     # `attest_image` reads the contents of the image; tests/images has real images for that.
     monkeypatch.setattr(tag_commands, "attest_image", lambda *_: None)
 
@@ -117,6 +118,18 @@ def test_an_image_of_changes_that_no_commit_has_is_refused(promote: Promote, res
     with pytest.raises(UserError, match="was made from changes that no commit has"):
         promote(None, revision=f"{'0' * 40}-dirty")
     assert read_moves(results) == []
+
+
+@pytest.mark.parametrize("revision", ["", "nonsense", "0" * 40])
+def test_an_image_of_somebody_else_is_refused_unless_its_commit_is_here(
+    revision: str, promote: Promote, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tag_commands, "is_own", lambda _: False)
+    with pytest.raises(UserError, match="names no commit that is in what is checked out here"):
+        promote(None, revision=revision)
+    assert read_moves(results) == []
+    monkeypatch.setattr(tag_commands, "is_in_history", lambda commit: commit == revision)
+    assert promote(None, revision=revision).image == IMAGE
 
 
 def test_the_evidence_is_signed_by_the_user_and_that_is_enough(promote: Promote, place: str) -> None:
