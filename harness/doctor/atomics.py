@@ -31,7 +31,7 @@ def _known_to_driver(root: Path, kfd_id: int | None) -> bool | None:
         return None
     flags = []
     for link in entries(own / "io_links"):
-        values = dict(re.findall(r"^(\w+) (\d+)$", read_text(link / "properties") or "", re.MULTILINE))
+        values = dict(re.findall(r"^(\w+) (\d{1,20})$", read_text(link / "properties") or "", re.MULTILINE))
         if ids.get(values.get("node_to", "")) == 0 and "flags" in values:
             flags.append(int(values["flags"]))
     return not any(value & NO_ATOMICS for value in flags) if flags else None

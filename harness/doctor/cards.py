@@ -1,5 +1,6 @@
 """Reads the display controllers of the PCI bus from /sys."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ UNKNOWN_LANES = 255
 
 def read_cards(root: Path) -> tuple[Card, ...]:
     """Return every display controller, in the order of addresses."""
-    folders = (entry.resolve() for entry in entries(root / "sys/bus/pci/devices"))
+    # Unlike `resolve`, `realpath` takes links that lead in a circle, as somebody may have made on a simulated host.
+    folders = (Path(os.path.realpath(entry)) for entry in entries(root / "sys/bus/pci/devices"))
     return tuple(_read_card(f) for f in folders if (read_number(f / "class", 16) or 0) >> 16 == DISPLAY_CLASS)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files.hashes import json_hash
-from harness.base.sysfs import REAL_ROOT, is_simulated, read_text
+from harness.base.sysfs import REAL_ROOT, entries, is_simulated, read_number, read_text
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpus.amdgpu import firmware, product_name, total_memory
 from harness.host.gpus.displays import connected_displays
@@ -85,10 +85,10 @@ def _machine(root: Path) -> str:
 def read_gpus(root: Path) -> Iterator[GpuFacts]:
     """Yield the AMD GPUs in the order of the KFD topology, in which ROCm counts them, too."""
     nodes = root / "sys/class/kfd/kfd/topology/nodes"
-    folders = sorted(nodes.iterdir(), key=lambda f: int(f.name)) if nodes.is_dir() else []
+    folders = sorted((folder for folder in entries(nodes) if folder.name.isdecimal()), key=lambda f: int(f.name))
     index = 0
     for folder in folders:
-        properties = dict(re.findall(r"^(\w+) (\d+)$", read_text(folder / "properties") or "", re.MULTILINE))
+        properties = dict(re.findall(r"^(\w+) (\d{1,20})$", read_text(folder / "properties") or "", re.MULTILINE))
         if int(properties.get("simd_count", 0)) == 0:
             continue
         minor = int(properties.get("drm_render_minor", 0))
@@ -99,7 +99,7 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             name=product_name(card) or _name(folder) or "AMD GPU",
             memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
-            kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
+            kfd_id=read_number(folder / "gpu_id") or None,
             firmware=firmware(card),
             vbios=read_text(card / "vbios_version"),
         )

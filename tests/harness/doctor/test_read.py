@@ -34,6 +34,12 @@ def test_the_link_is_that_of_the_slot_not_the_one_to_the_cards_own_switch(read: 
     assert (second.lanes, second.most_lanes, second.speed, second.most_speed) == (8, 16, 2.5, 16.0)
 
 
+def test_links_in_a_circle_are_no_cards(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    (tmp_path / "sys/bus/pci/devices/0000:99:00.0").symlink_to("0000:99:00.0")
+    assert len(read(tmp_path).cards) == len(tree.gpus)
+
+
 @pytest.mark.parametrize("resource", ["", "0x0", f"{'9' * 5000} 0x0 0x0", "no number 0x0"])
 def test_a_card_whose_memory_window_is_not_told(resource: str, read: Read, tmp_path: Path) -> None:
     tree = trees.dual_7900xt(tmp_path)

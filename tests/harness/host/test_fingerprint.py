@@ -51,6 +51,16 @@ def test_what_the_kernel_calls_every_new_gpu_is_no_name(dual_7900xt: Path) -> No
     assert [gpu.name for gpu in read_host(dual_7900xt).gpus] == ["AMD GPU", "vega20", "AMD GPU"]
 
 
+def test_what_no_kernel_says_of_a_gpu_is_passed_over(dual_7900xt: Path) -> None:
+    """A simulated host is written by hand."""
+    nodes = dual_7900xt / "sys/class/kfd/kfd/topology/nodes"
+    before = read_host(dual_7900xt).gpus
+    write(nodes / "1/gpu_id", "x\n")
+    write(nodes / "x/properties", "simd_count 1\n")
+    write(nodes / "7/properties", f"simd_count {'9' * 5000}\n")
+    assert read_host(dual_7900xt).gpus == before
+
+
 def test_the_rest_of_the_host(dual_7900xt: Path) -> None:
     host = read_host(dual_7900xt)
     assert (host.operating_system, host.kernel, host.driver) == ("Ubuntu 24.04.2 LTS", "6.8.0-60-generic", "6.10.5")
