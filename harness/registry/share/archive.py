@@ -233,4 +233,5 @@ def _check_mark(file: Path, mark: Path) -> None:
     except (ValueError, KeyError, TypeError):
         schema = None
     if schema not in (1, 2):
-        raise UserError(f"{file}: has schema {schema!r}, this tool reads 1 and 2; use the version that made the file")
+        shown = repr(schema)[:80]
+        raise UserError(f"{file}: has schema {shown}, this tool reads 1 and 2; use the version that made the file")

@@ -264,5 +264,11 @@ def test_an_archive_of_another_time_is_reported(tmp_path: Path, place: Path, mar
         unpack(pack(tmp_path / "a.tar.gz", mark=mark), place)
 
 
+def test_a_schema_that_is_a_long_text_is_not_shown_as_a_whole(tmp_path: Path, place: Path) -> None:
+    with pytest.raises(UserError, match="this tool reads 1") as refused:
+        unpack(pack(tmp_path / "a.tar.gz", mark=b'{"schema": "%s"}' % (b"x" * 1_000_000)), place)
+    assert len(str(refused.value)) < 1000
+
+
 def _as_stream(made: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.BytesIO]:
     return made[0], io.BytesIO(made[1])
