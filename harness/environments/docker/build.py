@@ -34,7 +34,7 @@ from harness.environments.docker.images import (
     find,
     informative_labels,
     inputs_of,
-    is_free,
+    is_name_free,
     labelled_epochs,
     stack_tag,
 )
@@ -79,7 +79,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
                 image = build_cell(engine, cell, stack_image, labels, notify, below=below, tag=tag)
                 remember(image, on_others=not is_own(stack_image.id))
         # People take the tag for what this checkout built, or for what they pulled or loaded under it.
-        if image.id in own_ids() or is_free(engine, cell_tag(cell)):
+        if image.id in own_ids() or is_name_free(engine, cell_tag(cell)):
             _tag(engine, image, cell_tag(cell))
         return image
 

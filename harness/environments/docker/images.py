@@ -250,7 +250,7 @@ def find(engine: Engine, reference: str) -> Image | None:
             return None
 
 
-def is_free(engine: Engine, name: str) -> bool:
+def is_name_free(engine: Engine, name: str) -> bool:
     """Return whether no image has this name; one that says too much of itself to be read has it, too."""
     with engine_errors(f"looking for image {name}"), suppress(TooLargeAnswerError):
         try:
