@@ -90,18 +90,19 @@ def limits_of(history: Sequence[Mapping[Wait, float]], device: Literal["cpu", "c
 def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[str]) -> list[Mapping[Wait, float]]:
     """Return the longest stalls, by phase, of the newest completed runs like this one.
 
-    They have the same environment, kind of host, executor and workload.
+    They have the same environment, image, kind of host, executor and workload. Of the environment an image only says
+    that it is the same, and one that stalls on purpose would raise the limits of all that say so.
 
     `workload_hashes`: the hashes of the workload. A resumed training has a hash of its own, and its steps take as long.
 
     Raises:
         UserError: when index or records cannot be read.
     """
-    wanted = (intent.environment_hash, intent.host.kind, intent.executor)
+    wanted = (intent.environment_hash, intent.image, intent.host.kind, intent.executor)
     same = [
         row.run_id
         for row in Index(results).rows()
-        if (row.environment_hash, row.host_kind, row.executor) == wanted
+        if (row.environment_hash, row.image, row.host_kind, row.executor) == wanted
         and row.workload_hash in workload_hashes
         and row.outcome == "completed"
         and row.can_be_evidence

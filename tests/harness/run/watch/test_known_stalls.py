@@ -40,6 +40,7 @@ def test_completed_runs_of_the_same_kind_tell_how_long_they_stood(results: Resul
         {"environment_hash": "o" * 64},
         {"workload_hash": "0" * 64},
         {"executor": "docker"},
+        {"image": "sha256:" + "1" * 64},
         {"injected_fault": "slow@3"},
         {"rehearsal": True},
     ],
