@@ -43,7 +43,8 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
     """Return what is installed in an image, according to the metadata files of the packages in it.
 
     Raises:
-        UserError: when the engine cannot export the image, or that metadata is larger than in any real image.
+        UserError: when the engine cannot export the image, that metadata is larger than in any real image, or a package
+            of Python is there in two versions.
     """
     python: dict[str, str] = {}
     debian: dict[str, str] = {}
@@ -53,7 +54,10 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
                 raise UserError(f"{image.id}: has more than {MOST_PACKAGES:,} packages of Python; do not trust it")
             if stream and SITE.fullmatch(name):
                 told = _read(stream, name, image)
-                python[canonicalize_name(_field("Name", told))] = _field("Version", told)
+                package, version = canonicalize_name(_field("Name", told)), _field("Version", told)
+                # One of the two would hide the other from the comparison with the lock.
+                if python.setdefault(package, version) != version:
+                    raise UserError(f"{image.id}: has {package} {python[package]} and {version}; do not trust it")
             elif stream and name == PACKAGES:
                 debian = dict(_installed(_read(stream, name, image).decode("utf-8", "replace")))
     return Contents(python, debian)

@@ -90,6 +90,13 @@ def test_an_image_of_too_many_packages_is_refused(monkeypatch: pytest.MonkeyPatc
         read(*files)
 
 
+def test_an_image_with_two_versions_of_a_package_is_refused() -> None:
+    files = [(TORCH, b"Name: Torch\nVersion: 2\n"), (TORCH.replace("3.11", "3.99"), b"Name: torch\nVersion: 2\n")]
+    assert read(*files).python == {"torch": "2"}
+    with pytest.raises(UserError, match="sha256:1: has torch 2 and 3; do not trust it"):
+        read(*files, (TORCH.replace("torch-2", "torch-3"), b"Name: torch\nVersion: 3\n"))
+
+
 def test_a_bill_is_read_back_and_is_the_same_each_time() -> None:
     bill = bill_of_materials(FOUND, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
     assert contents_of_bill(bill) == FOUND
