@@ -6,6 +6,7 @@ from dataclasses import asdict
 import click
 
 from harness.base.errors import UserError
+from harness.base.text import one_line
 from harness.cli.shared import Settings, as_json, ask_user, pass_settings, print_json
 from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
@@ -53,10 +54,10 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
         told = [{**asdict(one), "removed": one in done and one not in failed, "why": failed.get(one)} for one in found]
         print_json({"made": told, "images_of_others": others})
     for one, why in failed.items():
-        echo(f"matrix: {one.kind} {one.name} was not removed: {why}", err=True)
+        echo(f"matrix: {one.kind} {one_line(one.name)} was not removed: {why}", err=True)
     sys.exit(1 if failed else 0)
 
 
 def _line(one: Made) -> str:
     state = f"stays: {one.kept}" if one.kept else "would go"
-    return f"{one.bytes / GB:8.1f} GB  {one.kind:<11}  {one.name}  ({state})"
+    return f"{one.bytes / GB:8.1f} GB  {one.kind:<11}  {one_line(one.name)}  ({state})"

@@ -93,15 +93,23 @@ def remove(
 
 
 def _remove(one: Made, engine: Engine | None) -> str | None:
-    if one.kind == "program":
+    if one.kind == "image":
+        return _remove_image(one, engine)
+    try:
+        if one.kind == "environment":
+            return _remove_environment(Path(one.place))
         remove_copy(Path(one.place))
-        return "it cannot be removed" if Path(one.place).exists() else None
-    return _remove_image(one, engine) if one.kind == "image" else _remove_environment(Path(one.place))
+    except OSError as error:
+        # It may be another user's, in a folder that both may write to.
+        return error.strerror or str(error)
+    return "it cannot be removed" if Path(one.place).exists() else None
 
 
 def _folders(kind: str, found: Iterable[Path]) -> Iterator[Made]:
     for folder in sorted(found):
         kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
+        # What is behind it was not made here.
+        kept = "it is a link" if folder.is_symlink() else kept
         yield Made(kind, folder.name, str(folder), _bytes_of(folder), kept)
 
 

@@ -174,6 +174,31 @@ def test_copies_of_programs_and_their_packages_go_though_nobody_may_write_to_the
     assert sorted(file.name for file in (place / "programs").iterdir()) == [".packages-45.lock"]
 
 
+def test_nothing_behind_a_link_is_removed_or_changed(place: Path) -> None:
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / STAMP).touch()
+    (place / "programs").mkdir()
+    for link in (place / "envs/link", place / "programs/link"):
+        link.symlink_to(elsewhere)
+    found = made_by_stacks(None, place / "envs", place / "programs")
+    assert [(one.name, one.kept) for one in found] == [
+        ("link", "it is a link"),
+        ("rocm", None),
+        ("link", "it is a link"),
+    ]
+    assert list(dict(remove(found, None, place / "envs")).values()) == [None]
+    assert (elsewhere / STAMP).exists()
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+def test_one_that_cannot_be_removed_does_not_keep_the_others(place: Path) -> None:
+    (place / f"envs/a/{STAMP}").mkdir(parents=True)
+    found = made_by_stacks(None, place / "envs", place / "programs")
+    why = {one.name: why for one, why in remove(found, None, place / "envs")}
+    assert why == {"a": "Is a directory", "rocm": None}
+
+
 def test_what_another_name_holds_is_not_counted(place: Path) -> None:
     (one,) = made_by_stacks(None, place / "envs", place / "programs")
     (place / "wheels/torch.so").hardlink_to(place / "envs/rocm/lib/torch.so")
