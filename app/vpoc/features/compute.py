@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,7 +82,9 @@ def compute_features(
             bars, days = found
         features = replace(features_of(bars, days, options, progress=progress), accepted=known_faults)
         for each in written:
-            each.result()
+            # The rows are computed: a cache, which only saves time, must not be why they are lost, as on a full disk.
+            with suppress(UserError):
+                each.result()
         return features
 
 

@@ -164,7 +164,9 @@ def test_they_are_no_features_and_bars_no_days(merged, tmp_path, place):
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 
-def test_a_place_that_cannot_be_written_is_one_line(merged, tmp_path):
-    (tmp_path / "c.session-facts.parquet").mkdir()
-    with pytest.raises(UserError, match=r"c\.session-facts\.parquet"):
-        computed(merged, OPTIONS, tmp_path / "c.bars.parquet")
+@pytest.mark.parametrize(("rows", "name"), [("session", "c.session-facts.parquet"), ("bar", "c.bars.parquet")])
+def test_where_no_cache_can_be_written_the_rows_are_computed(merged, tmp_path, rows, name):
+    (tmp_path / name).mkdir()
+    options = replace(OPTIONS, rows=rows)
+    found = computed(merged, options, tmp_path / "c.bars.parquet")
+    assert found.frame.equals(computed(merged, options, None).frame)
