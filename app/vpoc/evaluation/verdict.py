@@ -85,7 +85,8 @@ def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
     if not found:
         few = not some or pooled.sessions < needed
         outcome = "not-enough-sessions" if few else "no-edge"
-        answers = _nothing(pooled, needed, few=few), "Does the network add to it? There is nothing to add to."
+        addition = "Does the network add to it? " + ("Too few sessions to say." if few else "No: nothing beats chance.")
+        answers = _nothing(pooled, needed, few=few), addition
         return Verdict(outcome, answers, None, (), best, None, needed)
     alone = found == (NETWORK,)
     adds = alone or (

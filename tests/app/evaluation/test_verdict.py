@@ -69,6 +69,8 @@ def test_no_edge_is_said_only_where_one_would_have_been_found():
     assert needed == pytest.approx(labels_to_tell(0.53, 0.5, 0.0025), abs=10)
     enough, few = (decide(compared(sessions), compared(126), CHANCE) for sessions in (needed, needed - 10))
     assert (enough.outcome, few.outcome) == ("no-edge", "not-enough-sessions")
+    assert enough.answers[1] == "Does the network add to it? No: nothing beats chance."
+    assert few.answers[1] == "Does the network add to it? Too few sessions to say."
     assert f"takes about {needed:,} sessions out of sample, there are {needed - 10:,}" in few.sentence
     # With twice as many independent labels in each session, half as many sessions are enough.
     rich = replace(compared(needed // 2 + 10), labels=float(needed + 20))
