@@ -24,7 +24,7 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
-from harness.matrix.workload_options import OWN_DATA
+from harness.matrix.workload_options import OF_APP, OWN_DATA
 from harness.matrix.workloads import Workload
 from harness.search.fault_isolation import CAMPAIGN_ERROR, MOST_RUNS, Arm, Controls, Isolation, Unit, isolate
 from harness.search.schedule import OF_THE_STACK
@@ -155,17 +155,21 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
     `answers` are the earlier answers for that machine.
     """
     rows = list(rows)
-    began = {row.run_id: row.started for row in rows}
+    by_id = {row.run_id: row for row in rows}
     asked = {one.cell: one.at for one in answers}
-    found = [one for one in suspects(rows, counts) if began[one.last] > asked.get(one.cell, 0.0)]
+    found = [one for one in suspects(rows, counts) if by_id[one.last].started > asked.get(one.cell, 0.0)]
     if not found:
         return None
     first, more = found[0], len(found) - 1
     failed = "1 run of it" if first.failures == 1 else f"{first.failures} runs of it"
     others = f", as did {more} other cells" if more > 1 else ", as did 1 other cell" if more else ""
+    last, command = by_id[first.last], f"`matrix isolate {first.cell}`"
+    if last.own_program and last.workload.startswith(OF_APP):
+        # Without --workload this project's own training would run, which may not fail at all.
+        command = f"with your program as a workload of the matrix file, `matrix isolate {first.cell} --workload NAME`"
     return (
         f"{first.cell}: {failed} failed in a way that a GPU or the host can cause{others}; "
-        f"`matrix isolate {first.cell}` tells cell, stack, GPU and host apart"
+        f"{command} tells cell, stack, GPU and host apart"
     )
 
 

@@ -219,6 +219,15 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Ca
     assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
 
 
+def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_training(gpu_row: Callable[..., Row]) -> None:
+    row = gpu_row("r1", "hung")._replace(own_program=True, workload="app-mine")
+    given = hint([row], count_runs([row]))
+    assert given is not None
+    assert f"as a workload of the matrix file, `matrix isolate {CELL} --workload NAME` tells" in given
+    named = row._replace(workload="mine")
+    assert f"; `matrix isolate {CELL}` tells" in (hint([named], count_runs([named])) or "")
+
+
 class _Answer:
     def __init__(self, cell: str, at: float) -> None:
         self.cell, self.at = cell, at
