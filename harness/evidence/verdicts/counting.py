@@ -188,11 +188,12 @@ def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> Run
         return RunCount("failed", fault, diagnosis=row.diagnosis or "unhealthy-gpu", gpu_fault=True)
     if row.outcome == "completed":
         return PASSED
+    refused = f"the {'program' if row.own_program else 'app'} refused the command"
     if row.diagnosis == REFUSED and _command(row) in taken:
         # Otherwise an app could have every failed start left out, by the way it ends.
-        return RunCount("failed", f"the app refused the command, which it accepts in other runs: {row.detail}")
+        return RunCount("failed", f"{refused}, which it accepts in other runs: {row.detail}")
     if row.diagnosis == REFUSED:
-        return RunCount("not-counted", f"the app refused the command: {row.detail}", REFUSED)
+        return RunCount("not-counted", f"{refused}: {row.detail}", REFUSED)
     if row.outcome == "interrupted":
         return _interrupted(row)
     # A power cut or a reboot by hand is not the GPU's fault.

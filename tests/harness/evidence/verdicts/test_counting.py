@@ -37,7 +37,7 @@ class History:
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
         of_intent: dict[str, Any] = {
-            name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell") if name in changes
+            name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell", "program") if name in changes
         }
         of_intent |= {"gpus": gpus, "device": "cuda" if gpus else "cpu"}
         record = self._make_record(run_id, outcome, host=host, started=self._at - 50, **of_intent)
@@ -93,6 +93,14 @@ def test_a_command_that_the_app_takes_and_refuses_in_turn_has_failed_where_it_re
     history.run("a", "failed", diagnosis=REFUSED).run("b").run("c", "failed", diagnosis=REFUSED)
     assert history.counted_as == {"a": "failed", "b": "passed", "c": "failed"}
     assert "which it accepts in other runs" in history.counts["c"].why
+
+
+def test_what_refuses_a_command_is_named(history: History) -> None:
+    own = {"command": "python train.py --epochz", "source": "/home/me/code"}
+    history.run("a", "failed", diagnosis=REFUSED, detail="no")
+    history.run("b", "failed", diagnosis=REFUSED, detail="no", program=own)
+    assert history.counts["a"].why == "the app refused the command: no"
+    assert history.counts["b"].why == "the program refused the command: no"
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "hung", "interrupted"])
