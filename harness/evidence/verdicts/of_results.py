@@ -69,7 +69,7 @@ def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) ->
 
         told = f"{intent.run_id} began {when(intent.started)}"
         if owner_alive(intent):
-            lines.append(f"{told} and continues, in process {intent.owner_pid}")
+            lines.append(f"{told} and continues, in process {intent.owner_pid}; `matrix watch` shows it")
         elif intent.host.machine == machine:
             left = ", though its processes run on" if intent.run_id in marked_runs(results.runs) else ""
             ends = "the next `matrix run` or `matrix train` ends what is left and records it as interrupted"

@@ -254,7 +254,8 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     assert [line.split()[1] for line in lines] == ["lost", "on", "1"]
     assert "its harness is gone, though its processes run on; the next" in lines[0]
     assert "train` ends what is left" in lines[0]
-    assert f"continues, in process {me.pid}" in lines[1]
+    watch = f"`.venv/bin/matrix --results {tmp_path} watch` shows it"
+    assert lines[1].endswith(f"continues, in process {me.pid}; {watch}")
     assert "1 run with an injected fault, not counted" in lines[2]
 
 
