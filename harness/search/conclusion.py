@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
+from typing import Literal
 
 from harness.base.durations import span
 from harness.base.wording import some_of
@@ -70,7 +71,7 @@ def conclude(
     least = least if why == "out-of-time" else None
     if least:
         began = any(tally.runs for tally in tallies.values())
-        sentence = f"{sentence} {nothing_fits(least)}" if began else nothing_fits(least)
+        sentence = f"{sentence} {nothing_fits(least)}" if began else nothing_fits(least, "first")
     return Conclusion(
         why=why,
         reached=why == "reached",
@@ -82,9 +83,9 @@ def conclude(
     )
 
 
-def nothing_fits(least_budget: float) -> str:
-    """Return the sentence about a budget that is too small for any run."""
-    return f"No run fits into the budget: the next one needs {budget_in_words(least_budget)} ({BUDGET})."
+def nothing_fits(least_budget: float, which: Literal["first", "next"] = "next") -> str:
+    """Return the sentence about a budget that is too small for any run; `which` run it would be."""
+    return f"No run fits into the budget: the {which} one needs {budget_in_words(least_budget)} ({BUDGET})."
 
 
 def budget_in_words(seconds: float) -> str:

@@ -44,7 +44,7 @@ def conclude_stages(
     named = good or (_nearest(end) if end.why == "out-of-time" else None)
     begun = {one.stack for one in end.explored} - {*end.untried}
     if least_budget and not begun:
-        sentence = nothing_fits(least_budget)
+        sentence = nothing_fits(least_budget, "first")
     elif good and (len(good.gpus) == gpus or end.why == "good"):
         sentence = f"{_named(good)} is good: {_shown(good)}."
     else:

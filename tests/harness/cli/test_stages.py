@@ -351,7 +351,7 @@ def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: P
         re.findall(r"^Next: .* run .*--budget (\w+)", told, re.MULTILINE) for told in (planned, done.stdout)
     )
     assert least == again
-    assert f"No run fits into the budget: the next one needs {least}" in done.stdout
+    assert f"No run fits into the budget: the first one needs {least}" in done.stdout
     # Nothing ran, so no time is over.
     assert "time is over" not in done.stdout
     assert "budget: no run fits" not in plan(root, "--budget", least).stdout
