@@ -57,7 +57,7 @@ class Confirmation:
         """Return why a suspect hangs: empty where two samples show it, None where it may still advance."""
         silent = all(sample.fingerprint(suspect.rank) is None for sample in self._samples)
         if silent and suspect.idle > 2 * suspect.limit:
-            return "it gives no stacks, and twice its limit is over"
+            return "it writes no stacks itself, and twice its limit is over"
         if silent or self._samples[1:] == ():
             return None
         seen = {sample.fingerprint(suspect.rank) for sample in self._samples}

@@ -122,7 +122,7 @@ def test_progress_clears_a_suspicion() -> None:
 
 
 def test_without_stacks_twice_the_limit_is_waited_for() -> None:
-    assert until_hung(Samples([])) == (2 * LIMIT + 0.1, "it gives no stacks, and twice its limit is over")
+    assert until_hung(Samples([])) == (2 * LIMIT + 0.1, "it writes no stacks itself, and twice its limit is over")
 
 
 def test_a_rank_that_waits_for_others_may_move_within_its_waiting() -> None:
