@@ -159,8 +159,6 @@ def next_fallback(
     ran = sum(attempt.seconds for attempt in newest)
     if own_program and len(newest) == RESTARTS_AT_MOST and ran < WITHIN_SECONDS:
         return Exhausted(f"the last {len(newest)} attempts ran for {span(ran)} together, too short to go on like this")
-    if own_program and len(attempts) > 1 and all(map(_never_began, attempts[-2:])):
-        return Exhausted("the program raised an exception before its first step, and the same once more", mistake=True)
     order: Sequence[Fallback] = (*PREFERRED.get(last.class_ or "", ()), *AT_MOST)
     if lacks_gpus:
         order = ("one-device", "cpu") if gpus_left else ("cpu",)
@@ -182,11 +180,6 @@ def next_fallback(
     why = f"{many(len(attempts), 'attempt was', 'attempts were')} made, {so_far}, and "
     why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"
     return Exhausted(why if allow_cpu or own_program or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
-
-
-def _never_began(attempt: Attempt) -> bool:
-    """Return whether an exception of the program's own ended it before its first step, and no checkpoint can be why."""
-    return attempt.class_ == "user-code" and not attempt.step and not attempt.checkpoints
 
 
 def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:

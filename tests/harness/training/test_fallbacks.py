@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -297,21 +296,6 @@ def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it
         assert (begin == "same-again") == (before == now)
     assert all(now.batch_size == asked.batch_size for now in reached)
     assert allow_cpu or all(now.device == asked.device for now in reached)
-
-
-def test_a_program_that_raises_before_its_first_step_is_tried_once_more() -> None:
-    once = failed(class_="user-code")
-    again = replace(once, begin="same-again")
-    assert next_fallback([once], GPU, 1, own_program=True) == "same-again"
-    found = next_fallback([once, again], GPU, 1, own_program=True)
-    assert found == Exhausted(
-        "the program raised an exception before its first step, and the same once more", mistake=True
-    )
-    # A checkpoint may be what it cannot read; after a step it may come from outside.
-    torn = (PurePath("out/step-1.pt"),)
-    for other in (replace(again, step=1), replace(again, checkpoints=torn), replace(again, class_="segfault")):
-        assert next_fallback([once, other], GPU, 1, own_program=True) == "same-again"
-    assert next_fallback([once, again], GPU, 1) == "same-again"
 
 
 @pytest.mark.parametrize(("seconds", "ends"), [(179.0, True), (181.0, False)])
