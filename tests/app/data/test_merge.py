@@ -189,7 +189,8 @@ def test_a_daily_vix_whose_rows_do_not_show_the_month_is_asked_about(files):
     days = "".join(f"{day:02}/01/2024,13.{day:02}\n" for day in (2, 3, 4, 5, 8, 9, 10, 11, 12))
     paths = files(bars_csv("2024-01-02T21:14:00Z"), f"Date,Close\n{days}")
     assert rows(merge(*paths))["vix"].to_list() == ["13.02"]
-    assert rows(merge(*paths, dates="month-first"))["vix"].to_list() == [None]
+    with pytest.raises(UserError, match="its values are 30 days apart"):
+        merge(*paths, dates="month-first")
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -205,8 +206,16 @@ def test_a_vix_of_months_is_not_taken_for_one_of_days(files, form, dates, in_ord
     paths = files(bars_csv(*stamps), vix(2024))
     with pytest.raises(UserError, match=r"line 2: .* can be read as month and day or as day and month"):
         merge(*paths)
-    assert rows(merge(*paths, dates=dates))["vix"].to_list() == ["13.01", "13.03"]
-    assert rows(merge(*files(bars_csv(*stamps), vix(2023, 2024))))["vix"].to_list() == ["13.01", "13.03"]
+    for months in (lambda: merge(*paths, dates=dates), lambda: merge(*files(bars_csv(*stamps), vix(2023, 2024)))):
+        with pytest.raises(UserError, match=r"its values are 3[01] days apart: what is known when\?"):
+            months()
+
+
+@pytest.mark.parametrize("stamp", ["2024-01-{:02}", "2024-01-{:02} 00:00:00-06:00", "2024-01-{:02}T14:30:00Z"])
+def test_a_vix_of_weeks_is_refused_because_its_close_comes_days_after_its_date(files, stamp):
+    lines = "".join(f"{stamp.format(day)},13.{day:02}\n" for day in (1, 8, 15, 22, 29))
+    with pytest.raises(UserError, match="its values are 7 days apart"):
+        merge(*files(bars_csv("2024-01-11T21:14:00Z"), f"Date,Close\n{lines}"))
 
 
 def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):

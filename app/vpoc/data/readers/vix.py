@@ -24,6 +24,9 @@ FRED = "vixcls"
 VALUE_NAMES = (*COLUMN_NAMES["close"], *COLUMN_NAMES["vix"], FRED, "price")
 """Names of the column of values, the most certain first: FRED's and Investing.com's come last."""
 SHORTEST_DAY = 23 * 3600
+LONGEST_GAP = 4 * DAY_SECONDS
+"""A holiday beside a weekend. Values that are mostly further apart are of weeks or months."""
+FEWEST_STEPS = 3
 MONTH_DAYS = (28, 31)
 """Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
@@ -48,7 +51,8 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
     The close of a day is known from 16:15 New York time on, also in a file with the times at which days begin, that of
     a shorter bar at its end; stamps of bars are taken as their starts, which is never too early. `zone` applies to
     stamps without an offset; `dates` says whether month or day comes first if the rows do not show it. UserError, with
-    the line, for a date or value that cannot be read, two values for one time, and a value that is not above zero.
+    the line, for a date or value that cannot be read, two values for one time, and a value that is not above zero; also
+    for values of weeks or months, whose dates do not say when each was known.
     """
     text = open_text(path)
     if not text.levels:
@@ -86,6 +90,12 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
         raise UserError(
             f"{table.line(int(conflict['row'][0]))}: another row has the same {'date' if daily else 'time'} but "
             f"another close ({conflict.height} such rows); keep one of them"
+        )
+    steps = np.diff(unique["published"].to_numpy())
+    if len(steps) >= FEWEST_STEPS and np.median(steps) > LONGEST_GAP:
+        days = np.median(steps) / DAY_SECONDS
+        raise UserError(
+            f"{path}: its values are {days:.0f} days apart: what is known when? Give a file of days or bars"
         )
     return Vix(unique["published"].to_numpy(), unique["close"].to_numpy(), daily)
 
