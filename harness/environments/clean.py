@@ -189,8 +189,8 @@ def _bytes_of(folder: Path) -> int:
         for name in names:
             try:
                 found = (Path(place) / name).lstat()
-            except FileNotFoundError:
-                # Another command is removing it now.
+            except OSError:
+                # Another command is removing it now, or another user hides it.
                 continue
             total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
     return total

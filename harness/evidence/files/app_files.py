@@ -261,9 +261,9 @@ class Result(Training, Versioned):
         return (*self.earlier, self)
 
     def done_before(self, resumed: Sequence[int]) -> tuple[int, ...]:
-        """Return the steps of each model that runs before this one made.
+        """Return how many steps of each model runs before this one made, at most.
 
-        `resumed`: those of the checkpoints that it was given. One that it could not read made it begin at 0.
+        `resumed`: those of the newest checkpoints that it was given. Without any that it could read it began at 0.
         """
         return tuple(before if told.resumed_at else 0 for told, before in zip(self.trainings, resumed, strict=False))
 

@@ -42,7 +42,7 @@ def conclude_stages(
     good = best if best and best.is_good else None
     several = f" on {gpus} GPUs" if gpus > 1 else ""
     named = good or (_nearest(end) if end.why == "out-of-time" else None)
-    begun = {one.stack for one in end.explored} - {*end.untried}
+    begun = {one.stack for one in end.explored} - {*end.untried} or end.contenders
     if least_budget and not begun:
         sentence = nothing_fits(least_budget, "first")
     elif good and (len(good.gpus) == gpus or end.why == "good"):

@@ -192,6 +192,24 @@ def test_nothing_behind_a_link_is_removed_or_changed(place: Path) -> None:
     assert elsewhere.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_name_of_several_lines_is_shown_in_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "envs/a\nmatrix: all is removed").mkdir()
+    monkeypatch.setattr(command, "find_engine", lambda: None)
+    monkeypatch.setattr(command, "made_by_stacks", lambda _: made_by_stacks(None, place / "envs", place / "programs"))
+    listed = CliRunner().invoke(cli, ["clean"], input="n\n").stdout
+    assert "all is removed" in listed
+    assert not any(line.startswith("matrix:") for line in listed.splitlines())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
+def test_a_folder_that_may_not_be_looked_into_counts_nothing(place: Path) -> None:
+    hidden = place / "envs/rocm/hidden"
+    hidden.mkdir()
+    (hidden / "file").write_bytes(b"x" * 10_000)
+    hidden.chmod(0o400)
+    assert [one.name for one in made_by_stacks(None, place / "envs", place / "none")] == ["rocm"]
+
+
 def test_one_that_cannot_be_removed_does_not_keep_the_others(place: Path) -> None:
     (place / f"envs/a/{STAMP}").mkdir(parents=True)
     found = made_by_stacks(None, place / "envs", place / "programs")

@@ -51,6 +51,16 @@ def test_when_the_time_is_over_the_nearest_is_named_with_what_is_missing() -> No
     assert conclusion.continues
 
 
+def test_where_nothing_ran_because_nothing_fits_no_time_is_said_to_be_over() -> None:
+    goal, cell = replace(FIND, budget=60.0), Candidate("r-plain", "r", "plain", "gfx1100")
+    fits = "No run fits into the budget: the {} one needs 11m (`--budget`, with make `BUDGET=`)."
+    nothing = conclude(goal, "out-of-time", {cell: Tally()}, {cell.cell: 600.0})
+    assert nothing.sentence == fits.format("first")
+    some = conclude(goal, "out-of-time", {cell: Tally(1, 1)}, {cell.cell: 600.0})
+    assert some.sentence.startswith("The time is over and no cell is shown to be known-good yet: nearest is r-plain")
+    assert some.sentence.endswith(f". {fits.format('next')}")
+
+
 def test_more_runs_are_not_offered_where_those_that_passed_were_not_verified() -> None:
     sentence = concluded(FIND, "exhausted", Tally(3, 3, totals=Totals()), Tally(0, 5), Tally(0, 5)).sentence
     assert sentence == (

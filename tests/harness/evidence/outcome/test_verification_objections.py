@@ -97,6 +97,8 @@ def test_states_are_of_the_steps_that_the_nonce_draws_but_for_those_done_before(
     lacking = evidence_of(result_values)
     assert outcome(request_, lacking) == ("failed", "wrong-result")
     assert decide(request_, lacking).detail == "mlp: its states are not of the steps drawn for the run: 8"
+    whole = decide(replace(request_, resumed=(8,)), evidence)
+    assert whole.detail.endswith("verified")
     # It began from the beginning, although it was given a checkpoint.
     assert outcome(replace(request_, resumed=(8,)), lacking) == ("failed", "wrong-result")
     result_values["resumed_at"] = [8]

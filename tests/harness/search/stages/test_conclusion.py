@@ -103,3 +103,11 @@ def test_where_all_fail_that_train_for_long_what_lasted_longest_is_said(matrix: 
     )
     holds = contender(matrix, good=False)
     assert "lasted longest" not in conclude_stages(StageEnd("out-of-time", one, (one, holds), (), ()), 2).sentence
+
+
+def test_a_budget_too_small_for_the_next_run_does_not_hide_what_was_found(matrix: Matrix) -> None:
+    one = contender(matrix, good=True, gpus=(0,))
+    end = StageEnd("out-of-time", one, (one,), (Explored(STACK),), (STACK,))
+    assert f"On one GPU {STACK}-plain is good" in conclude_stages(end, 2, least_budget=900.0).sentence
+    nothing = StageEnd("out-of-time", None, (), (Explored(STACK),), (STACK,))
+    assert conclude_stages(nothing, 2, least_budget=900.0).sentence.startswith("No run fits into the budget: the first")
