@@ -193,7 +193,9 @@ def test_nothing_behind_a_link_is_removed_or_changed(place: Path) -> None:
 
 
 def test_a_name_of_several_lines_is_shown_in_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place / "envs/a\nmatrix: all is removed").mkdir()
+    made = place / "envs/a\nmatrix: all is removed"
+    made.mkdir()
+    (made / STAMP).touch()
     monkeypatch.setattr(command, "find_engine", lambda: None)
     monkeypatch.setattr(command, "made_by_stacks", lambda _: made_by_stacks(None, place / "envs", place / "programs"))
     listed = CliRunner().invoke(cli, ["clean"], input="n\n").stdout
