@@ -42,6 +42,8 @@ MOST_REDIRECTS = 5
 # Redirects that keep the method and the content of a request.
 SAME_AGAIN = (307, 308)
 LARGEST_ANSWER = 16 << 20
+# Most bytes of a refusal that are looked at for its message.
+MOST_SAID = 4096
 PIECE = 1 << 20
 TOKEN = re.compile(r"[!-~]+")
 # Docker Hub: its name in the docker command, and the host name of its registry.
@@ -148,7 +150,8 @@ class Connection:
             return response
         if status in (UNAUTHORIZED, FORBIDDEN):
             raise self._refused(path)
-        said = " ".join(response.text.split())[:200]
+        # Not the library's text: it decodes with any charset that the registry names, and some fail or take hours.
+        said = " ".join(response.content[:MOST_SAID].decode(errors="replace").split())[:200]
         kind = NoAnswerError if status == TOO_MANY or status in SERVER_ERRORS else UserError
         raise kind(f"registry {self._host} says {status} to {method} {path}: {said}")
 

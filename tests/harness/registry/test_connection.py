@@ -278,6 +278,15 @@ def test_a_refusal_of_another_kind_is_reported(keep: Keep) -> None:
         Connection(host).ask("GET", "nowhere")
 
 
+@pytest.mark.parametrize("charset", ["idna", "undefined", "a\0b", "punycode"])
+def test_a_refusal_is_read_as_utf_8_whatever_charset_the_registry_names(charset: str, keep: Keep) -> None:
+    keep({})
+    body = "zażółć-".encode() + b"z" * (1 << 20)
+    head = f"HTTP/1.1 418 X\r\nContent-Type: text/plain; charset={charset}\r\nContent-Length: {len(body)}\r\n\r\n"
+    with answering(body, head=head.encode()) as host, pytest.raises(UserError, match="says 418 to GET x: zażółć-zzz"):
+        Connection(host).ask("GET", "x")
+
+
 @pytest.mark.parametrize(
     ("host", "plain"),
     [
