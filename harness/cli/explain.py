@@ -139,9 +139,15 @@ def _explained(
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(settings.matrix, stack))
+    # Imported here because it takes time, and a mere log has no runs around it.
+    from harness.cli.explain_run import tried_in_vain  # noqa: PLC0415
+
+    tried = tried_in_vain(settings.results, record, found)
+    found = found.model_copy(update={"presets": tuple(name for name in found.presets if name not in tried)})
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
+    told["tried"] = [f"{stack}-{preset}" for preset in tried]
     intent, matrix = quoted.intent, settings.matrix
     stage = _stage_on_all(intent, matrix)
     if stage and set(told["try"]) <= set(matrix.cells):
@@ -160,6 +166,7 @@ def _explained(
     if record.detail.startswith(BY_CTRL_C):
         # Not in a line of a log, which is quoted as it is.
         lines[:4] = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines[:4]]
+    lines += [f"tried     {cell}: the same failure" for cell in told["tried"]]
     log = [] if found.lines or not folder.log.is_file() else [f"log       {folder.log}"]
     return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
 

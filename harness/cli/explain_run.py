@@ -4,10 +4,11 @@ from typing import Any
 
 from harness.campaign.answered import Command, last_answer
 from harness.cli.shared import Settings
-from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.index import Index
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
+from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.host.fingerprint import machine_of
@@ -30,6 +31,29 @@ def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list
     if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
         lines.append(f"try       {again.command}  # {again.why}")
     return told, lines
+
+
+def tried_in_vain(results: Results, record: Record, found: Explanation) -> tuple[str, ...]:
+    """Return the presets that an explanation names and that failed alike in the same work, on the same host and GPUs.
+
+    A preset with which such a run completed may help, so it is not among them.
+    """
+    rows = {row.run_id: row for row in Index(results).rows() if row.can_be_evidence and not row.struck}
+    mine = rows.get(record.intent.run_id)
+    if mine is None:
+        return ()
+    work = [row for row in rows.values() if _work(row) == _work(mine)]
+    alike = {row.preset for row in work if _failure(row) == _failure(mine)}
+    passed = {row.preset for row in work if row.outcome == "completed"}
+    return tuple(name for name in found.presets if name in alike - passed)
+
+
+def _work(row: Row) -> tuple[str, ...]:
+    return row.stack, row.workload_hash, row.host_fingerprint, row.gpus, row.executor
+
+
+def _failure(row: Row) -> tuple[str, str | None, str]:
+    return row.outcome, row.diagnosis, row.rule
 
 
 def _controls(results: Results, record: Record) -> list[str]:

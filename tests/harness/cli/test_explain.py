@@ -14,7 +14,9 @@ from harness.base.paths import CHECKOUT
 from harness.campaign import answered
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
+from harness.diagnosis.explain import explain_record
 from harness.evidence.files.run_files import EvidenceLine, Explanation, Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -350,6 +352,31 @@ def test_the_stack_of_another_host_is_no_command_for_this_one(
     assert "--python /home/evil/python" in command("r2").stdout
     results.folder_of("r2").imported.touch()
     assert "evil" not in command("r2").stdout
+
+
+@pytest.mark.parametrize("ends", ["alike", "otherwise", "alike on another GPU", "alike, then completes"])
+def test_a_preset_that_failed_alike_is_not_offered_again(
+    command: Command, results: Results, make_record: Callable[..., Record], ends: str
+) -> None:
+    stack: dict[str, Any] = {"stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "device": "cuda", "gpus": (0,)}
+    other = {"gpus": (1,)} if ends == "alike on another GPU" else {}
+    rccl, unknown = "RuntimeError: NCCL error: unhandled system error\n", "it ended\n"
+    runs: list[tuple[str, str, str, str, dict[str, Any]]] = [("r1", "plain", "failed", rccl, {})]
+    runs += [("r2", "no-p2p", "failed", unknown if ends == "otherwise" else rccl, other)]
+    runs += [("r3", "no-p2p", "completed", "", {})] if ends == "alike, then completes" else []
+    for run_id, preset, outcome, log, changes in runs:
+        named = {"cell": f"rocm6.3-torch2.9.1-{preset}", "preset": preset}
+        diagnosis = "crash" if outcome == "failed" else None
+        record = make_record(run_id, outcome, diagnosis, "it ended", **named, **stack | changes)
+        folder = RunFolder(results.begin(record.intent))
+        folder.log.write_text(log, encoding="utf-8")
+        found = explain_record(folder, record) if outcome == "failed" else None
+        results.finish(record.model_copy(update={"explanation": found}))
+    told = json.loads(command("r1", "--json").stdout)
+    again, tried = "rocm6.3-torch2.9.1-no-p2p", "tried     rocm6.3-torch2.9.1-no-p2p: the same failure"
+    assert (again in told["try"], again in told["tried"]) == (ends != "alike", ends == "alike")
+    assert (tried in command("r1").stdout.splitlines()) == (ends == "alike")
+    assert (f" run-cell {again} " in command("r1").stdout) == (ends != "alike")
 
 
 @pytest.mark.parametrize("what", ["a strategy", "a stage", "a training", "a program"])
