@@ -184,6 +184,17 @@ def require_room(place: Path) -> None:
         )
 
 
+def limits_in_words(most: int, pids: int | None = None) -> str:
+    """Return what each run may take, in words: `most` bytes, so many processes; or that there is no room for one."""
+    if most < int(RESERVE_BYTES * SHARE_OF_FREE):
+        least = size_in_words(RESERVE_BYTES)
+        return (
+            f"none begins with less than {least} free on the disk of its folder: free some, or give another --results"
+        )
+    processes = "" if pids is None else f", {pids:,} processes and threads"
+    return f"at most {size_in_words(most)} and {MOST_ENTRIES:,} files in its folder{processes}"
+
+
 def _free(place: Path) -> int | None:
     """Return the free bytes on the disk of an existing or future file or folder; None where they are unknown."""
     try:

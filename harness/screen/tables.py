@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.base.durations import span
-from harness.base.wording import download_in_words, listed, many, size_in_words
+from harness.base.wording import download_in_words, listed, many
 from harness.environments.python.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, shows_mtbf, work_in_words
-from harness.host.disk_use import MOST_ENTRIES
+from harness.host.disk_use import limits_in_words
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.workloads import Workload
@@ -131,7 +131,7 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
         f"  disk: {disk_in_words(plan)}",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
-        f"  each run: at most {_limits(plan)}",
+        f"  each run: {limits_in_words(plan.run_bytes, plan.pids)}",
     ]
     if plan.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
@@ -173,11 +173,6 @@ def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
     if wide:
         return ["  cells:", *(f"    {stack}: {', '.join(names)}" for stack, names in presets.items())]
     return [f"  cells: {len(cells)} of {many(len(presets), 'stack')} (`matrix plan --wide` lists them)"]
-
-
-def _limits(plan: "Plan") -> str:
-    disk = f"{size_in_words(plan.run_bytes)} and {MOST_ENTRIES:,} files in its folder"
-    return disk if plan.pids is None else f"{disk}, {plan.pids:,} processes and threads"
 
 
 def build_lines(plan: "BuildPlan") -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.durations import span
 from harness.base.errors import UserError
-from harness.base.wording import download_in_words, listed, size_in_words
+from harness.base.wording import download_in_words, listed
 from harness.campaign.planning.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
 from harness.doctor.compatibility import is_outside, window_of
@@ -18,7 +18,7 @@ from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
 from harness.evidence.verdicts.words import threshold_in_words
-from harness.host.disk_use import MOST_ENTRIES
+from harness.host.disk_use import limits_in_words
 from harness.host.gpus.amdgpu import device_folder
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
@@ -146,8 +146,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
     disk = sum(one.disk_gb for one in [*also, *fitting])
     lines.append(f"  disk: {f'{disk:.0f} GB at most' if disk else 'nothing more'} on {told.place}, {free}")
-    pids = "" if told.pids is None else f", {told.pids:,} processes and threads"
-    lines.append(f"  each run: at most {size_in_words(told.run_bytes)} and {MOST_ENTRIES:,} files in its folder{pids}")
+    lines.append(f"  each run: {limits_in_words(told.run_bytes, told.pids)}")
     if left_out := [one for one in told.stacks if one.fits is False]:
         needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
         lines.append(f"  no room{' beside those' if fitting else ''} for: {needed}; free some, or they are left out")

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.hashes import file_hash
 from harness.campaign.bench.plan import make_plan, why_unfit
 from harness.campaign.planning import prepare
@@ -14,6 +15,8 @@ from harness.environments.capabilities import GB, Capabilities, capabilities_of,
 from harness.environments.docker import own_images
 from harness.evidence.files.run_files import Record
 from harness.evidence.row import Row
+from harness.host import disk_use
+from harness.host.disk_use import DiskLimit, require_room
 from harness.host.engine import Engine
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.workload_options import workload_hash
@@ -288,6 +291,19 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     plan = make_plan(cells, ddp, 1, replace(large, run_bytes=36 * 10**9), {})
     assert plan.pids is None
     assert plan_lines(plan)[-1].endswith("each run: at most 36 GB and 100,000 files in its folder")
+
+
+@pytest.mark.parametrize(("free", "begins"), [((1 << 30) - 10**7, False), ((1 << 30) + 10**7, True)])
+def test_a_plan_without_room_for_any_run_says_so(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, begins: bool
+) -> None:
+    monkeypatch.setattr(disk_use, "_free", lambda _: free)
+    able = replace(NO_GPU, executor="docker", run_bytes=DiskLimit.of(tmp_path).bytes)
+    text = "\n".join(plan_lines(make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, able, {})))
+    assert ("each run: at most " in text) == begins
+    assert ("each run: none begins with less than 1.1 GB free on the disk of its folder" in text) != begins
+    with nullcontext() if begins else pytest.raises(NoSpaceError):
+        require_room(tmp_path)
 
 
 def test_the_plan_of_a_program_of_the_users_own_says_when_it_hangs_and_that_only_a_container_has_walls(
