@@ -24,20 +24,24 @@ Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=0, le=1_000_000)]
-# Registries limit a tag to 128 characters, and a repository to 255.
-ShortName = Annotated[str, Field(max_length=300)]
+# Registries limit a repository to 255 characters. Names are printed, and one with a line end could pose as our words.
+ShortName = Annotated[str, Field(max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$")]
+# The grammar of registries: a tag is a part of the URL of a request.
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
+# The lock of a stack is a file of this name.
+StackName = Annotated[str, Field(max_length=200, pattern=r"^[!-.0-~]*$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class KnownGood(Versioned):
     """The evidence of a known-good tag: the image, the counts of its runs, their host and workload."""
 
-    tag: ShortName
+    tag: TagName
     scope: ShortName = Field(
         description="strategy and kind of GPU it is valid for, such as `cpu`, `gfx1100`, `gfx1100-ddp-2`"
     )
     cell: ShortName
-    stack: ShortName
+    stack: StackName
     digest: Digest | None = Field(description="of the image's manifest in the registry; null without one")
     repository: ShortName | None = Field(description="in the registry, such as `ghcr.io/me/vpoc`; null without one")
     image: Digest = Field(description="the image's id, which is the digest of its configuration")

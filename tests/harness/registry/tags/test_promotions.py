@@ -80,6 +80,8 @@ def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evid
     [
         {"promoted_at": -1e30}, {"expires_at": 1e30}, {"hours": "Infinity"}, {"mtbf_low": "NaN"}, {"low": 2.0},
         {"starts": 2**63}, {"failures": -1}, {"tag": "t" * 200_000}, {"repository": "r" * 200_000},
+        {"tag": ""}, {"tag": "known-good-cpu\nmatrix: all is well"}, {"tag": "../../../v2/_catalog?n=1#"},
+        {"cell": "a\rb"}, {"stack": "../../cpu"}, {"stack": "s" * 290},
     ],
 )  # fmt: skip
 def test_evidence_of_what_cannot_be_is_damaged(impossible: dict[str, Any], make_evidence: Evidence) -> None:
