@@ -154,11 +154,12 @@ def forecast_lines(told: StageForecast) -> list[str]:
     reach = (
         f"{span(told.budget_seconds)} can reach {f'`{told.reachable}`' if told.reachable else 'no verdict but `seen`'}"
     )
-    lines += [
-        f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
-        f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",
-        f"  a hung GPU: {_hung(told)}",
-    ]
+    if fitting:
+        lines.append(
+            f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
+            f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)"
+        )
+    lines.append(f"  a hung GPU: {_hung(told)}")
     if told.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
     lines += screen_lines(told.screens)

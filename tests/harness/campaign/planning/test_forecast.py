@@ -165,6 +165,15 @@ def test_stacks_without_room_are_named_and_those_that_fit_are_run(stage_forecast
     assert not any(one in line for one in fitting)
 
 
+def test_a_time_is_forecast_only_if_a_stack_has_room(stage_forecast: StageForecast) -> None:
+    without = replace(stage_forecast, stacks=tuple(replace(one, fits=False) for one in stage_forecast.stacks))
+    assert [
+        any(line.startswith("  time: first answer") for line in forecast_lines(told))
+        for told in (stage_forecast, without)
+    ] == [True, False]
+    assert "  stacks, in this order: none" in forecast_lines(without)
+
+
 @pytest.mark.parametrize(
     ("hours", "tier"),
     [(10, "can reach `good`"), (3, "can reach `candidate`"), (0.5, "30 min can reach no verdict but `seen`")],
