@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UnknownNameError, UserError
+from harness.base.text import safe_text
 from harness.environments.docker.images import PREFIX, Image, find, tag_of_cell
 from harness.environments.docker.own_images import current_image
 from harness.host.engine import Engine
@@ -93,9 +94,12 @@ def _check_name(folder: Path, image: SavedImage) -> None:
     """Refuse an image with the name of another cell: its own labels say which cell it is of."""
     if image.name == ALIAS or image.name.startswith(f"{ALIAS}-"):
         # Loading the image would move that tag in the engine.
-        raise UserError(f"{folder}: has an image named {image.name}, as only `matrix promote` names one; {SAVE_AGAIN}")
+        raise UserError(
+            f"{folder}: has an image named {safe_text(image.name)}, as only `matrix promote` names one; {SAVE_AGAIN}"
+        )
     if image.name != image.own_name:
-        raise UserError(f"{folder}: the image named {image.name} is of {image.own_name or 'no cell'}; {SAVE_AGAIN}")
+        own = safe_text(image.own_name) if image.own_name else "no cell"
+        raise UserError(f"{folder}: the image named {safe_text(image.name)} is of {own}; {SAVE_AGAIN}")
 
 
 def _check_statements(folder: Path, image: SavedImage) -> None:
