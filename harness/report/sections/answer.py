@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import floor
 
-from harness.base.wording import many
+from harness.base.wording import listed, many
 from harness.campaign.answered import NO_ANSWER, LastAnswer
 from harness.environments.docker.images import cell_tag
+from harness.evidence.verdicts.counting import REFUSED
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.recommend import (
     NOT_TO_BE_USED,
@@ -90,7 +91,9 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         since = f"{are}: the app, its packages, the preset or this host changed since" if stale else ""
         hours = sum(one.totals.hours for one in here if not one.runs)
         alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
-        return f"No run on this kind of host counts yet{alone}{since}."
+        refused = listed(dict.fromkeys(f"`{one.cell}`" for one in here if not one.stale and REFUSED in one.not_counted))
+        by_app = f"; the app refused its command in {refused}" if refused else ""
+        return f"No run on this kind of host counts yet{alone}{by_app}{since}."
     clauses = [_claim(best, here, tags, of), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("it says nothing about GPUs")

@@ -1,10 +1,12 @@
 """The commands that the user should type next. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from harness.campaign.answered import Command
 from harness.evidence.files.run_files import Explanation, Intent
+from harness.evidence.verdicts.counting import REFUSED
 from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.verdict import Verdict
@@ -49,7 +51,7 @@ def what_next(
     if best is None:
         # Only a program of the user's own, or JAX, can have failed here: first explain why.
         run = Command(command=invocation.command("run"), why="runs the matrix on this host")
-        return (*(_explaining(one, invocation) for one in found[:1]), run)
+        return (*(_explaining(one, invocation) for one in found[:1]), *_of_refused(made_here, invocation), run)
     # More runs that are not verified would show nothing either.
     shows_nothing = not best.verified and not best.totals.starts
     steps = (
@@ -76,6 +78,14 @@ def what_next(
     lists = "lists the runs of the best cell" + ", and why they were not verified" * shows_nothing
     status = Command(command=invocation.command("status", best.cell), why=lists)
     return tuple(steps) or (status,)
+
+
+def _of_refused(made_here: Sequence[Verdict], invocation: Invocation) -> list[Command]:
+    """Return the command that explains the newest run if the app refused its command: it would refuse it again."""
+    newest = max(made_here, key=attrgetter("last_at"), default=None)
+    if newest is None or newest.stale or set(newest.not_counted) != {REFUSED}:
+        return []
+    return [Command(command=invocation.command("explain", newest.last), why="shows what the app refused, and why")]
 
 
 def training_meanwhile(

@@ -11,7 +11,7 @@ from rich.console import Console
 from harness.base.paths import CHECKOUT
 from harness.campaign.answered import Command, LastAnswer
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.counting import REFUSED, count_runs
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.missing import Shortfall
 from harness.evidence.verdicts.recommend import NamedCell, that_train
@@ -227,6 +227,14 @@ def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., 
     ended = [row._replace(outcome="interrupted", interrupted_by="ctrl-c") for row in make_rows("cpu-plain", 1)]
     sentence = answer([row._replace(exposure_seconds=8 * 3600.0) for row in ended]).sentence
     assert sentence == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
+
+
+def test_the_answer_says_where_the_app_refused_its_command(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    rows = [row for cell in ("cpu-plain", "cpu-no-sdma") for row in make_rows(cell, 0, 2)]
+    told = answer([row._replace(diagnosis=REFUSED, first_step=False) for row in rows]).sentence
+    assert told == (
+        "No run on this kind of host counts yet; the app refused its command in `cpu-no-sdma` and `cpu-plain`."
+    )
 
 
 def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:

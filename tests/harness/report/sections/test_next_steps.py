@@ -6,7 +6,7 @@ import pytest
 
 from harness.evidence.files.run_files import Intent
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.counting import REFUSED, count_runs
 from harness.evidence.verdicts.recommend import most_useful
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts
@@ -81,6 +81,15 @@ def test_a_failure_is_explained_first_where_no_run_names_a_cell(
     found = failures(judge(rows, {}, Verdicts()), rows, count_runs(rows))
     told = what_next(None, found, {}, {}, (), {}, matrix, HERE, ())
     assert [one.command for one in told] == [f"{PLACE} explain {rows[0].run_id}", f"{PLACE} run"]
+
+
+def test_a_refused_command_is_explained_before_it_is_given_again(make_rows: MakeRows, commands: Commands) -> None:
+    rows = [row._replace(diagnosis=REFUSED, first_step=False) for row in make_rows("cpu-plain", 0, 2)]
+    assert commands(rows) == [f"{PLACE} explain {rows[-1].run_id}", f"{PLACE} run"]
+    interrupted = make_rows("cpu-no-sdma", 0, 1)[0]._replace(
+        outcome="interrupted", diagnosis=None, interrupted_by="ctrl-c", started=rows[-1].started + 1
+    )
+    assert commands([*rows, interrupted]) == [f"{PLACE} run"]
 
 
 @pytest.mark.parametrize(
