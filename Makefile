@@ -7,6 +7,8 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 # Messages name the variables of make beside options.
 doctor matrix-test build train: export MATRIX_BY_MAKE = 1
+# For the environment of recipes make expands what was typed, and would run a $(shell ...) in the name of a file.
+unexport DATA OUTPUT CELL
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Further options of pytest, such as PYTEST='-n 2 -x'. Each worker imports and collects for ten seconds, and three suites

@@ -1,6 +1,7 @@
 """Tests of the commands that the targets of the Makefile would run."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_a_name_of_any_kind_is_a_word_and_no_command(target: str, variable: str,
     words = shlex.split(command)
     assert words[words.index(f"--{variable.lower()}") + 1] == name
     assert not list(tmp_path.iterdir())
+
+
+def test_no_command_in_a_name_is_run_for_the_environment_of_recipes(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    makefile = tmp_path / "Makefile"
+    lines = (CHECKOUT / "Makefile").read_text().splitlines()
+    settings = [line for line in lines if re.match(r"(un)?export ", line)]
+    makefile.write_text("\n".join([*settings, "train:", "\t@true || true"]))
+    names = [f"{name}=$(shell touch {ran})" for name in ("DATA", "OUTPUT", "CELL")]
+    subprocess.run(["make", "-f", str(makefile), "train", *names], check=True, timeout=60)
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize(
