@@ -1,5 +1,6 @@
 """Failures among the runs that count, with their causes and frequencies. Pure."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Failure:
     `detail`: how the newest run ended, in words.
     `others`: the number of these runs whose details have another wording.
     `presets`: the presets of their cells.
+    `on_one_gpu`: a sentence if they failed on one GPU alone, and the same work passed on another.
     """
 
     diagnosis: str
@@ -35,6 +37,7 @@ class Failure:
     detail: str
     others: int
     presets: tuple[str, ...] = ()
+    on_one_gpu: str = ""
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
@@ -44,7 +47,10 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
     """
     failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
     found: dict[tuple[str, str], list[Row]] = {}
+    passed: list[Row] = []
     for row in rows:
+        if counts[row.run_id].counts_as == "passed":
+            passed.append(row)
         if row.run_id in failed:
             diagnosis = counts[row.run_id].diagnosis or row.diagnosis or row.outcome
             found.setdefault((diagnosis, row.rule), []).append(row)
@@ -59,10 +65,27 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             runs[-1].detail,
             sum(_wording(row) != _wording(runs[-1]) for row in runs),
             tuple(dict.fromkeys(row.preset for row in runs)),
+            _on_one_gpu(runs, passed),
         )
         for (diagnosis, _), runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
+
+
+def _on_one_gpu(runs: Sequence[Row], passed: Iterable[Row]) -> str:
+    """Return a sentence if all these runs failed on one GPU of this host, and their work passed on another GPU only."""
+    places = {(row.machine, row.gpus) for row in runs}
+    (machine, gpus), *others = places
+    if others or runs[0].imported or len(json.loads(gpus)) != 1:
+        return ""
+    work = {(row.cell, row.workload_hash) for row in runs}
+    alike = [row for row in passed if row.machine == machine and (row.cell, row.workload_hash) in work]
+    elsewhere = [row for row in alike if len(json.loads(row.gpus)) == 1 and row.gpus != gpus]
+    if not elsewhere or len(elsewhere) != len(alike):
+        return ""
+    (gpu,) = json.loads(gpus)
+    times = many(len(elsewhere), "time")
+    return f" On GPU {gpu} alone: the same work never passed there, and passed {times} on another GPU."
 
 
 def _wording(row: Row) -> str:
@@ -87,6 +110,7 @@ def what_fails(
 
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     said = f"`{one.diagnosis}`: {one.count:,} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    said += one.on_one_gpu
     if one.others and explanation and one.detail in explanation.cause:
         said += f" The newest ({one.others:,} ended in another way):"
     elif one.others:

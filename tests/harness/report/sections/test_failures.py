@@ -46,6 +46,30 @@ def test_a_remedy_that_failed_in_the_same_way_is_named(make_rows: MakeRows, trie
     assert sentence.endswith(f"What helps: Serialise the kernels.{in_vain}")
 
 
+@pytest.mark.parametrize(
+    ("failed_on", "passed_on", "said"),
+    [
+        ("[1]", "[0]", True),
+        ("[1]", "[1]", False),
+        ("[0, 1]", "[0]", False),
+        ("[1]", "[0, 1]", False),
+        ("[]", "[]", False),
+    ],
+)
+def test_failures_on_one_gpu_alone_are_said_with_the_passes_on_another(
+    make_rows: MakeRows, failed_on: str, passed_on: str, said: bool
+) -> None:
+    passed = [row._replace(gpus=passed_on) for row in make_rows("cpu-plain", 3)]
+    rows = passed + [row._replace(gpus=failed_on) for row in make_rows("cpu-plain", 0, 2)]
+    verdicts = judge(rows, {}, Verdicts())
+    told = " On GPU 1 alone: the same work never passed there, and passed 3 times on another GPU."
+    (sentence,) = what_fails(verdicts, failures(verdicts, rows, count_runs(rows)), {})
+    assert (f"in `cpu-plain`.{told}" in sentence) == said
+    assert ("alone" in sentence) == said
+    imported = [row._replace(imported=True) for row in rows]
+    assert "alone" not in what_fails(verdicts, failures(verdicts, imported, count_runs(imported)), {})[0]
+
+
 def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
     (said,) = what_fails([], [Failure("crash", 1767, ("cpu-plain",), "r1", "cpu", "", "ended", 1200)], {})
     assert said.startswith("`crash`: 1,767 of 0 counted runs, in `cpu-plain`. The newest: ended (1,200 ended in")
