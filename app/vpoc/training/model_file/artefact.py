@@ -124,6 +124,8 @@ def _require_plain(facts: dict[str, Any]) -> None:
         raise ValueError("rows, a target of them or a close that there are none of")
     if any(getattr(options, name) not in words for name, words in CHOICES.items()):
         raise ValueError("an option that there is none of")
+    if "\0" in options.rolls:
+        raise ValueError("rolls in a file that no system can have")
     for day in filter(None, (market.first, market.last)):
         # Python also parses week dates, which numpy does not.
         if not DATE.fullmatch(day):

@@ -135,6 +135,7 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
         {"feature_options": {"as_of": "noon"}},
         {"feature_options": {"placement": "zzz"}},
         {"feature_options": {"value_area": "zzz"}},
+        {"feature_options": {"rolls": "a\0b"}},
         {"feature_options": {"lookback": -1}},
         {"market": {"first": "2024-13-01"}},
         {"market": {"first": "2024-W01-1"}},
