@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from harness.matrix.clusters import Cluster
 from harness.matrix.stacks import DEFAULT_BASE, Mirrors, Stack
 from harness.matrix.stages import CampaignStage
-from harness.matrix.strict import Name, PathPart, Reason, Strict
+from harness.matrix.strict import ImageName, Name, PathPart, Reason, Strict
 from harness.matrix.variable_names import Variables
 from harness.matrix.workloads import Workload
 
@@ -167,7 +167,7 @@ class Matrix(Strict):
     """Everything that matrix.yaml says."""
 
     version: Literal[2] = Field(alias="schema")
-    base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
+    base: ImageName = Field(DEFAULT_BASE, description="base image of every stack that names none")
     mirrors: Mirrors = Field({}, description="source of wheels -> URL to take instead, also file://; `pypi` is one")
     stacks: dict[Name, Stack]
     presets: dict[Name, Preset]

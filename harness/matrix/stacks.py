@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, computed_field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
-from harness.matrix.strict import PathPart, Reason, Strict
+from harness.matrix.strict import ImageName, PathPart, Reason, Strict
 from harness.matrix.wheels import (
     PYPI,
     PYTORCH,
@@ -75,7 +75,7 @@ class Stack(Strict):
     targets: Targets = Field((), description="GPUs to install device code for, where that is packages of its own")
     mirror: SkipJsonSchema[str | None] = Field(None, description="in place of its source's URL")
     pypi: SkipJsonSchema[str | None] = Field(None, description="in place of PyPI, for what its source does not have")
-    base: str = DEFAULT_BASE
+    base: ImageName = DEFAULT_BASE
     torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
     excluded: Reason | None = None
 

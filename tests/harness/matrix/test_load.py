@@ -32,6 +32,11 @@ def test_versions_of_rocm_are_named_as_numbers_are_ordered(matrix: Matrix) -> No
 STACKS = 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n  '
 WORKLOAD = "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60, "
 REFUSED = {
+    "a base image that is a line more of a Dockerfile": (
+        STACKS + 'cpu-b: {accelerator: cpu, torch: "2.6.0", base: "debian\\nRUN true"}',
+        "cpu-b:",
+        ["cpu-b.base: should match"],
+    ),
     "a torch that ROCm never had": (
         STACKS + 'rocm6.2-torch2.4.1: {accelerator: rocm, rocm: "6.2", torch: "2.4.1"}',
         "rocm6.2-torch2.4.1:",
