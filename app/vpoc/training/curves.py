@@ -225,4 +225,5 @@ def _frame(axes: "Axes", x: str, y: str) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:
-        axes.legend(frameon=False, fontsize=8)
+        # Above the axes: to search the best place inside takes seconds on a busy machine, and warns of it.
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0.0, 1.0))
