@@ -1,5 +1,6 @@
 """Reads the one-value files of /sys and /proc."""
 
+import re
 import stat
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,12 @@ def read_number(file: Path, base: int = 10) -> int | None:
         return int(read_text(file) or "", base)
     except ValueError:
         return None
+
+
+def read_properties(file: Path) -> dict[str, int]:
+    """Return the numbers in a file with a name and a number on each line, as in the topology of KFD, by name."""
+    lines = re.findall(r"^(\w+) (\d{1,20})$", read_text(file) or "", re.MULTILINE)
+    return {name: int(number) for name, number in lines}
 
 
 def entries(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import NOTHING_RUNS
 from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
-from harness.campaign.planning.forecast import forecast, forecast_lines, screen_lines
+from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, screen_lines
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
@@ -72,23 +72,24 @@ def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> No
     for other in kinds[1:]:
         warn([f"{', '.join(other.nodes)}: of another host kind, with its own campaign; this plan is for the others"])
     prepared = prepare(settings, dispatcher=next(iter(kinds), None), **options)
+    told = forecast(prepared) if prepared.stages else None
     if as_json:
-        stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
+        stages = {"stages": asdict(told)} if told else {}
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         print_folded(out, as_typed(prepared.capabilities.sentence))
-        for line in _plan_lines(prepared, wide=wide):
+        for line in _plan_lines(prepared, told, wide=wide):
             print_folded(out, as_typed(line))
         if prepared.plan.runs:
-            print_next(out, _following(prepared, settings))
+            print_next(out, _following(prepared, told, settings))
 
 
-def _following(prepared: PreparedCampaign, settings: Settings) -> Command:
-    if not (prepared.stages or prepared.plan.fits):
+def _following(prepared: PreparedCampaign, told: StageForecast | None, settings: Settings) -> Command:
+    if not (told or prepared.plan.fits):
         return Command(command=settings.invocation.command("clean"), why="lists what can be removed, and asks")
     own, others = own_words(typed_words()[1:])
     again = ("run", *(word for word in own if word != "--wide"), *others)
-    if prepared.stages and (least := forecast(prepared).least_budget):
+    if told and (least := told.least_budget):
         return _with_room(settings, again, least)
     return Command(command=settings.invocation.command(*again), why="runs this plan")
 
@@ -144,8 +145,9 @@ def run(
     prepared = prepare(settings, asks=True, dispatcher=next(iter(kinds), None), **options)
     print_folded(err, prepared.capabilities.sentence)
     # If nothing is to be run, the error below says everything.
-    for line in _plan_lines(prepared) if prepared.plan.runs else ():
-        print_folded(err, as_typed(line))
+    if prepared.plan.runs:
+        for line in _plan_lines(prepared, forecast(prepared) if prepared.stages else None):
+            print_folded(err, as_typed(line))
     if prepared.stages and prepared.plan.why_empty:
         why = prepared.plan.why_empty
         raise UserError(f"{why}; {DOCTOR_SAYS}" if prepared.plan.host_excludes_cells else why)
@@ -285,7 +287,7 @@ def _with_room(settings: Settings, words: Sequence[str], least_budget: float) ->
     return Command(command=again, why="has the least budget that lets something run")
 
 
-def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
+def _plan_lines(prepared: PreparedCampaign, told: StageForecast | None, *, wide: bool = False) -> list[str]:
     if prepared.plan.why_empty:
         following = DOCTOR_SAYS if prepared.stages else NOTHING_RUNS
         return [
@@ -294,8 +296,8 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
         ]
     data = prepared.bench.data
     mistaken = tables.mistake_lines(mistakes(planned.cell for planned in prepared.plan.runs))
-    if prepared.stages:
-        return [*forecast_lines(forecast(prepared)), *([f"  data: {data.name}"] if data else []), *mistaken]
+    if told:
+        return [*forecast_lines(told), *([f"  data: {data.name}"] if data else []), *mistaken]
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     used = {gpu for planned in prepared.plan.runs for gpu in planned.gpus}

@@ -1,9 +1,8 @@
 """Determines whether the PCIe path between a GPU and the processor supports atomic operations."""
 
-import re
 from pathlib import Path
 
-from harness.base.sysfs import entries, read_bytes, read_number, read_text
+from harness.base.sysfs import entries, read_bytes, read_number, read_properties
 
 # CRAT_IOLINK_FLAGS_NO_ATOMICS_32_BIT and _64_BIT of the kernel's amdkfd/kfd_crat.h.
 NO_ATOMICS = 1 << 2 | 1 << 3
@@ -31,9 +30,9 @@ def _known_to_driver(root: Path, kfd_id: int | None) -> bool | None:
         return None
     flags = []
     for link in entries(own / "io_links"):
-        values = dict(re.findall(r"^(\w+) (\d{1,20})$", read_text(link / "properties") or "", re.MULTILINE))
-        if ids.get(values.get("node_to", "")) == 0 and "flags" in values:
-            flags.append(int(values["flags"]))
+        values = read_properties(link / "properties")
+        if ids.get(str(values.get("node_to"))) == 0 and "flags" in values:
+            flags.append(values["flags"])
     return not any(value & NO_ATOMICS for value in flags) if flags else None
 
 

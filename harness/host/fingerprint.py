@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.files.hashes import json_hash
-from harness.base.sysfs import REAL_ROOT, entries, is_simulated, read_number, read_text
+from harness.base.sysfs import REAL_ROOT, entries, is_simulated, read_number, read_properties, read_text
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpus.amdgpu import firmware, product_name, total_memory
 from harness.host.gpus.displays import connected_displays
@@ -88,14 +88,14 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
     folders = sorted((folder for folder in entries(nodes) if folder.name.isdecimal()), key=lambda f: int(f.name))
     index = 0
     for folder in folders:
-        properties = dict(re.findall(r"^(\w+) (\d{1,20})$", read_text(folder / "properties") or "", re.MULTILINE))
-        if int(properties.get("simd_count", 0)) == 0:
+        properties = read_properties(folder / "properties")
+        if not properties.get("simd_count"):
             continue
-        minor = int(properties.get("drm_render_minor", 0))
+        minor = properties.get("drm_render_minor", 0)
         card = root / f"sys/class/drm/renderD{minor}/device"
         gpu = GpuFacts(
             index=index,
-            gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
+            gfx=gfx_target(properties.get("gfx_target_version", 0)),
             name=product_name(card) or _name(folder) or "AMD GPU",
             memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
