@@ -197,3 +197,12 @@ def test_an_image_under_the_name_of_another_is_refused(
         load_cells(engine, folder, (), matrix, quiet)
     with pytest.raises(UserError, match="has no image of cpu-plane; did you mean cpu-plain"):
         load_cells(engine, folder, ["cpu-plane"], matrix, quiet)
+
+
+def test_an_image_with_the_labels_of_another_is_not_saved(
+    engine: Engine, matrix: Matrix, small: Images, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(save, "built_image", lambda *_: small["cpu-plain"])
+    with pytest.raises(UserError, match="the image of cpu-no-sdma is named cpu-plain by its labels"):
+        save_cells(engine, [matrix.cells["cpu-no-sdma"]], tmp_path / "stick", quiet)
+    assert not (tmp_path / "stick").exists()

@@ -9,10 +9,12 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from harness.base.errors import UserError
 from harness.base.files.locks import locked
 from harness.base.files.storage import cannot_be_written
 from harness.base.paths import CACHE
-from harness.environments.docker.images import CELLS, Image, tag_name
+from harness.base.text import safe_text
+from harness.environments.docker.images import CELLS, Image, name_by_labels, tag_name
 from harness.host.engine import Engine
 from harness.host.engine_errors import Notify
 from harness.matrix.cells import Cell
@@ -52,6 +54,8 @@ def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Noti
         UserError: when an image is not built or differs from its lock, there is no room, or the folder was changed.
     """
     images = {cell.id: (cell, built_image(engine, cell)) for cell in cells}
+    for cell, image in images.values():
+        _check_name(cell, image)
     place = ImageFolder(folder)
     place.make()
     key = signing_key(notify)
@@ -62,6 +66,16 @@ def save_cells(engine: Engine, cells: Sequence[Cell], folder: Path, notify: Noti
             saved += _save_stack(engine, place, list(of_stack), key, scratch, notify)
         place.remove_unnamed()
     return saved
+
+
+def _check_name(cell: Cell, image: Image) -> None:
+    """Refuse an image that could not be loaded again; an image of others can have any labels."""
+    own = name_by_labels(image.labels)
+    if own != tag_name(cell):
+        raise UserError(
+            f"the image of {cell.id} is named {safe_text(own)} by its labels, so `matrix load` would refuse it; "
+            f"`docker rmi --force {image.id[:19]}`, then `matrix build {cell.id}`"
+        )
 
 
 def _save_stack(
