@@ -1,7 +1,7 @@
 """The commands that find which variables and cells make a difference: `matrix minimise` and `matrix compare`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import click
@@ -9,16 +9,20 @@ import click
 from harness.base.errors import UserError
 from harness.base.wording import many, percent, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
+from harness.campaign.controls.isolate import last_failure
 from harness.campaign.run_one import open_bench_for
+from harness.cli.as_it_failed import as_it_failed
 from harness.cli.completion import complete_cells, complete_cells_and_runs
 from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.cli.workload_choice import bench_options, chosen_workload, workload_options
+from harness.evidence.files.run_files import Intent
 from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
+from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
 from harness.screen.fitted import print_sentences
@@ -60,10 +64,11 @@ def minimise_command(
     RUN is as for `matrix explain`. It is repeated in its cell with ever less of its workload; a run that fails in
     another way does not count as failing. These runs are kept in results/minimise: they are no evidence of a cell.
 
-    Variables: runs with the whole preset and with nothing set first show whether there is any effect. Then the search
-    screens the variables, shrinks the set until nothing more can be left out, and confirms the rest with new runs.
-    Runs need not always pass or always fail. A smaller effect takes more runs: a difference of a half takes about a
-    hundred, one of a tenth several hundred.
+    Variables: without --workload, the runs do what RUN, or the last failure of CELL or its control, did on a GPU. Runs
+    with the whole preset and with nothing set first show whether there is any effect. Then the search screens the
+    variables, shrinks the set until nothing more can be left out, and confirms the rest with new runs. Runs need not
+    always pass or always fail. A smaller effect takes more runs: a difference of a half takes about a hundred, one of a
+    tenth several hundred.
 
     The same command continues an interrupted search, also with a larger --max-runs.
 
@@ -75,19 +80,33 @@ def minimise_command(
         return
     if max_runs < FEWEST_RUNS:
         raise UserError(f"--max-runs {max_runs}: too few to show a difference; give {FEWEST_RUNS} or more")
-    cell = cell_meant(settings, what, options)
+    cell, failed = cell_meant(settings, what, options["workload"])
     chosen = settings.matrix.cells[cell]
     control = control_of(chosen, settings.matrix)
-    workload = chosen_workload(settings, "default", options)
+    failed = failed or _last_failure(settings, (chosen, control))
+    if failed and not options["workload"]:
+        workload, options = as_it_failed(settings, failed, options)
+        by = "" if workload.strategy == "single" else f" by strategy {workload.strategy}"
+        what_runs = f"{workload.name}{by}, as in {failed.run_id}, which failed"
+    else:
+        workload = chosen_workload(settings, "default", options)
+        what_runs = workload.name
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
     with search_shown(settings) as display:
-        display.notice(f"runs of workload {workload.name}; --workload names another")
+        display.notice(f"runs of workload {what_runs}; --workload names another")
         found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     if as_json:
         print_json(describe_minimum(chosen, control, found))
     else:
         print_sentences(out, minimum_lines(chosen, control, found))
     sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
+
+
+def _last_failure(settings: Settings, cells: Iterable[Cell]) -> Intent | None:
+    """Return the newest run of these cells that failed here in a way that a variable may change."""
+    machine = machine_of(settings.root)
+    found = (last_failure(settings.results, machine, settings.matrix, cell.id) for cell in cells)
+    return max(filter(None, found), key=lambda failed: failed.started, default=None)
 
 
 @click.command("compare")
@@ -170,7 +189,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
 def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     """Yield the result of a search as sentences."""
     total = len(variable_names(cell.preset))
-    pairs = f"{_passed(found.with_all)} with all {total} variables, {_passed(found.with_none)} with none"
+    pairs = f"{_passed(found.with_all)} with {_all(total)}, {_passed(found.with_none)} with none"
     names = ", ".join(sorted(found.variables))
     if found.effect is None:
         said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
@@ -193,6 +212,10 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     if found.conclusion == "not-enough-runs":
         yield "The same command with a larger --max-runs continues from here."
     yield f"{many(found.runs, 'run')}."
+
+
+def _all(variables: int) -> str:
+    return "its variable" if variables == 1 else f"all {variables} variables"
 
 
 def _passed(runs: Any) -> str:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
@@ -15,39 +14,37 @@ from harness.cli.explain import read_record, run_folder
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, known, print_json, print_lines
 from harness.cli.workload_choice import bench_options
-from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.gpus.host_changes import host_of
 from harness.matrix.variants import VARIANT, find_cell
-from harness.report.invocation import has_own_data
+from harness.matrix.workload_options import OWN_DATA
 
 
-def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
-    """Return the id of the cell that `what` names, directly or as the cell of a run.
+def cell_meant(settings: Settings, what: str, workload: str | None) -> tuple[str, Intent | None]:
+    """Return the id of the cell that `what` names, directly or as the cell of a run, and what the run was to do.
 
-    For a run, the run's workload and data are stored in `options`, unless others were given.
+    `workload` is the workload that was given. None if the run's own is no longer in the matrix file.
 
     Raises:
         UserError: when `what` names neither a cell nor a run that failed.
     """
     cells = settings.matrix.cells
     if what in cells:
-        return what
+        return what, None
     try:
         record = read_record(run_folder(settings.results, what))
     except UserError:
-        return known(what, cells, "cell")
+        return known(what, cells, "cell"), None
     require_failed(record)
     intent = record.intent
-    workload = intent.workload if intent.workload in settings.matrix.workloads else None
-    if intent.program and not (workload or options["workload"]):
+    repeatable = intent.workload in (*settings.matrix.workloads, OWN_DATA)
+    if intent.program and not (repeatable or workload):
         raise UserError(
             f"{intent.run_id}: ran a program of your own that the matrix file does not have; put it under `workloads:` "
             f"there, then give {intent.cell.partition(VARIANT)[0]} --workload NAME"
         )
-    options["workload"] = options["workload"] or workload
-    if has_own_data(intent):
-        options["data"] = options["data"] or Path(intent.data.path)
-    return known(intent.cell.partition(VARIANT)[0], cells, "cell")
+    cell = known(intent.cell.partition(VARIANT)[0], cells, "cell")
+    return cell, intent if repeatable else None
 
 
 def minimise_run(

@@ -13,12 +13,15 @@ from rich.console import Console
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.bench.open_bench import BenchOptions
 from harness.cli import minimise
 from harness.cli.shared import Settings
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.host.facts import HostFacts
+from harness.host.fingerprint import machine_of
+from harness.matrix.workloads import Workload
 from harness.search.minimise import FEWEST_RUNS, Minimum
 from harness.search.sequential import BinomialCount
 
@@ -98,6 +101,33 @@ def test_every_answer_has_its_words_and_its_exit_status(
     done = invoke_minimise(replace(FOUND, **changes))
     assert done.exit_code == status
     assert sentence in done.stdout
+
+
+def test_its_runs_do_what_the_last_failure_on_a_gpu_did_unless_a_workload_is_named(
+    settings: Settings, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preset for two GPUs changes nothing on one."""
+    host = make_record().intent.host.model_copy(update={"machine": machine_of(settings.root)})
+    bars = settings.results.folder / "merged.csv"
+    bars.write_text("")
+    data = {"path": str(bars), "sha256": "d" * 64}
+    about: Any = {"data": data, "device": "cuda", "gpus": (0, 1), "host": host, "executor": "process"}
+    of_control = {"cell": "rocm6.3-torch2.9.1-plain", "workload": "standard", "options": {"strategy": "ddp"}}
+    record = make_record("the-run", "hung", "no-progress", **about, **of_control)
+    settings.results.begin(record.intent)
+    settings.results.finish(record)
+    opened: list[Any] = []
+    cell = "rocm6.3-torch2.9.1-no-p2p"
+
+    def open_bench_for(options: BenchOptions, _cells: object, workload: Workload) -> Any:
+        opened.append((workload.name, workload.strategy, options.data))
+        return None, {cell: None, record.intent.cell: None}
+
+    monkeypatch.setattr(minimise, "open_bench_for", open_bench_for)
+    monkeypatch.setattr(minimise, "minimise_cell", lambda *_: FOUND)
+    for words in ([cell], ["the-run"], [cell, "--workload", "quick"]):
+        CliRunner().invoke(minimise.minimise_command, words, obj=settings, catch_exceptions=False)
+    assert opened == [("standard", "ddp", bars)] * 2 + [("quick", "single", None)]
 
 
 def test_json_holds_it_all(invoke_minimise: Callable[..., Result]) -> None:

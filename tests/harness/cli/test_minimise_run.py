@@ -70,16 +70,14 @@ def test_what_failed_otherwise_is_counted(crashed: Record) -> None:
 def test_a_failed_run_stands_for_its_cell(
     settings: Settings, crashed: Record, make_record: Callable[..., Record]
 ) -> None:
-    options: dict[str, Any] = {"workload": None, "data": None}
-    assert cell_meant(settings, crashed.intent.run_id, options) == "cpu-plain"
-    assert options["workload"] == "quick"
+    assert cell_meant(settings, crashed.intent.run_id, None) == ("cpu-plain", crashed.intent)
     with pytest.raises(UserError, match="unknown cell"):
-        cell_meant(settings, "cpu-plan", {})
+        cell_meant(settings, "cpu-plan", None)
     stopped = make_record("stopped", "interrupted")
     settings.results.begin(stopped.intent)
     settings.results.finish(stopped)
     with pytest.raises(UserError, match="interrupted: there is no failure to look for"):
-        cell_meant(settings, "stopped", options)
+        cell_meant(settings, "stopped", None)
 
 
 def test_of_a_program_of_the_users_own_variables_alone_can_be_left_out(
@@ -94,8 +92,8 @@ def test_of_a_program_of_the_users_own_variables_alone_can_be_left_out(
     with pytest.raises(UserError, match="of whose data, steps and shape nothing is known here; --over variables"):
         minimise_run(settings, "own", "steps", 9, {**NONE, "workload": None, "lookback": None}, as_json=False)
     with pytest.raises(UserError, match="that the matrix file does not have; put it under `workloads:`"):
-        cell_meant(settings, "own", {"workload": None, "data": None})
-    assert cell_meant(settings, "own", {"workload": "mine", "data": None}) == "cpu-plain"
+        cell_meant(settings, "own", None)
+    assert cell_meant(settings, "own", "mine") == ("cpu-plain", None)
 
 
 @pytest.mark.parametrize(
