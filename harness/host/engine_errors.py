@@ -24,6 +24,8 @@ NO_ANSWER = re.compile(
 )
 # Docker's words for a layer that was cut off; those of 20.10 also for a layer that is packed with zstd.
 NOT_UNPACKED = re.compile(r"processing tar file.*(invalid tar header|unexpected EOF)")
+# Longest text of an engine that is passed on, in characters. It quotes what a registry sent, which may be megabytes.
+LONGEST_SAID = 2000
 # An engine's words where a service on this host does not answer it.
 OF_THIS_HOST = re.compile(r"\bdial unix\b|\.sock\b", re.IGNORECASE)
 
@@ -68,7 +70,7 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
     sizes: dict[str, int] = {}
     for event in events:
         if error := event.get("error"):
-            raise _refusal(doing, " ".join(str(error).split()))
+            raise _refusal(doing, _one_line(str(error)))
         # Only some kinds of image store give the digest in `aux`.
         told = re.search(r"[Dd]igest: (sha256:[0-9a-f]{64})", str(event.get("status") or ""))
         digest = (event.get("aux") or {}).get("Digest") or (told[1] if told else digest)
@@ -81,7 +83,12 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
 
 def explain(error: Exception) -> str:
     """Return the engine's error message in one line."""
-    return " ".join(str(getattr(error, "explanation", None) or error).split())
+    return _one_line(str(getattr(error, "explanation", None) or error))
+
+
+def _one_line(said: str) -> str:
+    text = " ".join(said.split())
+    return text if len(text) <= LONGEST_SAID else f"{text[: LONGEST_SAID - 3]}..."
 
 
 def _refusal(doing: str, said: str) -> UserError:

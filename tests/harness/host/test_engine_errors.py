@@ -42,6 +42,18 @@ def test_a_transfer_tells_its_errors_and_its_progress() -> None:
     assert told == ["pushing: 2 MB", "pushing: 3 MB"]
 
 
+def test_a_message_of_an_engine_that_quotes_megabytes_of_a_registry_is_cut() -> None:
+    said = f"cannot unmarshal number {'9' * 5_000_000} into a field"
+    with pytest.raises(UserError, match=r"^pulling: cannot unmarshal number 9+\.\.\.$") as of_transfer:
+        follow_transfer([{"error": said}], "pulling", lambda _: None)
+    with (
+        pytest.raises(UserError, match=r"^pulling: cannot unmarshal number 9+\.\.\.$") as of_answer,
+        engine_errors("pulling"),
+    ):
+        raise APIError(said)
+    assert len(str(of_transfer.value)) == len(str(of_answer.value)) < 2100
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
