@@ -140,9 +140,9 @@ def _explained(
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(settings.matrix, stack))
     # Imported here because it takes time, and a mere log has no runs around it.
-    from harness.cli.explain_run import tried_in_vain  # noqa: PLC0415
+    from harness.cli.explain_run import tried_with  # noqa: PLC0415
 
-    tried = tried_in_vain(settings.results, record, found)
+    tried, helped = tried_with(settings.results, record, found)
     found = found.model_copy(update={"presets": tuple(name for name in found.presets if name not in tried)})
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
@@ -167,6 +167,7 @@ def _explained(
         # Not in a line of a log, which is quoted as it is.
         lines[:4] = [line.replace(BY_CTRL_C, f"{BY_CTRL_C}{WHO_GOT_IT}") for line in lines[:4]]
     lines += [f"tried     {cell}: the same failure" for cell in told["tried"]]
+    lines += [f"tried     {stack}-{preset}: {how_often}" for preset, how_often in helped.items()]
     log = [] if found.lines or not folder.log.is_file() else [f"log       {folder.log}"]
     return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
 

@@ -1,7 +1,9 @@
 """The surroundings of an explained run: controls, runs beside it, and the command that continues its work."""
 
+from collections import Counter
 from typing import Any
 
+from harness.base.wording import many
 from harness.campaign.answered import Command, last_answer
 from harness.cli.shared import Settings
 from harness.evidence.files.run_files import Explanation, Record
@@ -33,19 +35,23 @@ def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list
     return told, lines
 
 
-def tried_in_vain(results: Results, record: Record, found: Explanation) -> tuple[str, ...]:
-    """Return the presets that an explanation names and that failed alike in the same work, on the same host and GPUs.
+def tried_with(results: Results, record: Record, found: Explanation) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return which of the presets that an explanation names were tried in the same work, on the same host and GPUs.
 
-    A preset with which such a run completed may help, so it is not among them.
+    First those that failed alike and never completed, then those that completed, with how often.
     """
     rows = {row.run_id: row for row in Index(results).rows() if row.can_be_evidence and not row.struck}
     mine = rows.get(record.intent.run_id)
     if mine is None:
-        return ()
-    work = [row for row in rows.values() if _work(row) == _work(mine)]
+        return (), {}
+    work = [row for row in rows.values() if _work(row) == _work(mine) and row.outcome != "interrupted"]
     alike = {row.preset for row in work if _failure(row) == _failure(mine)}
-    passed = {row.preset for row in work if row.outcome == "completed"}
-    return tuple(name for name in found.presets if name in alike - passed)
+    ran = Counter(row.preset for row in work)
+    completed = Counter(row.preset for row in work if row.outcome == "completed")
+    in_vain = tuple(name for name in found.presets if name in alike - completed.keys())
+    return in_vain, {
+        name: f"completed {completed[name]} of {many(ran[name], 'time')}" for name in found.presets if completed[name]
+    }
 
 
 def _work(row: Row) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Failure:
     `detail`: how the newest run ended, in words.
     `others`: the number of these runs whose details have another wording.
     `presets`: the presets of their cells.
+    `helped`: the presets with which the same work passed.
     `on_one_gpu`: a sentence if they failed on one GPU alone, and the same work passed on another.
     """
 
@@ -37,6 +38,7 @@ class Failure:
     detail: str
     others: int
     presets: tuple[str, ...] = ()
+    helped: tuple[str, ...] = ()
     on_one_gpu: str = ""
 
 
@@ -65,11 +67,22 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             runs[-1].detail,
             sum(_wording(row) != _wording(runs[-1]) for row in runs),
             tuple(dict.fromkeys(row.preset for row in runs)),
+            _helped(runs, passed),
             _on_one_gpu(runs, passed),
         )
         for (diagnosis, _), runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
+
+
+def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[str, ...]:
+    """Return the presets with which the work of these runs passed, on the same GPUs of the same machine."""
+    work = {_work(row) for row in runs}
+    return tuple(dict.fromkeys(row.preset for row in passed if _work(row) in work))
+
+
+def _work(row: Row) -> tuple[str, ...]:
+    return row.stack, row.workload_hash, row.machine, row.gpus
 
 
 def _on_one_gpu(runs: Sequence[Row], passed: Iterable[Row]) -> str:
@@ -123,4 +136,6 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
     tried = [preset for preset in explanation.presets if preset in one.presets]
     in_vain = f" Tried, with the same failure: {names(tried)}." if tried else ""
-    return f"{said} {cause}. What helps: {remedy}.{in_vain}"
+    helped = [preset for preset in explanation.presets if preset in one.helped and preset not in tried]
+    passed = f" The same work passed with {names(helped)}." if helped else ""
+    return f"{said} {cause}. What helps: {remedy}.{in_vain}{passed}"

@@ -377,6 +377,8 @@ def test_a_preset_that_failed_alike_is_not_offered_again(
     assert (again in told["try"], again in told["tried"]) == (ends != "alike", ends == "alike")
     assert (tried in command("r1").stdout.splitlines()) == (ends == "alike")
     assert (f" run-cell {again} " in command("r1").stdout) == (ends != "alike")
+    helped = f"tried     {again}: completed 1 of 2 times"
+    assert (helped in command("r1").stdout.splitlines()) == (ends == "alike, then completes")
 
 
 @pytest.mark.parametrize("what", ["a strategy", "a stage", "a training", "a program"])
