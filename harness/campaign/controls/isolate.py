@@ -119,9 +119,11 @@ def question_about(
         cells["other-plain"] = other
     gpus = _places(suspect.gpu, cell, workload, bench.gpus)
     if len(cells) == 1 and len(gpus) == 1:
+        several = len(gpus[0]) > 1
+        places = "it runs on all its GPUs at once" if several else "there is no second GPU to run it on"
         raise UserError(
-            f"{cell.id} sets nothing, no other stack is known to run here, and there is no second GPU to run it on: "
-            "the stack, the GPU and the host cannot be told apart; run another stack's plain cell first"
+            f"{cell.id} sets nothing, no other stack is known to run here, and {places}: the stack, the GPU and the "
+            "host cannot be told apart; run another stack's plain cell first"
         )
     return Question(suspect, cells, gpus)
 
@@ -157,7 +159,8 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
     rows = list(rows)
     by_id = {row.run_id: row for row in rows}
     asked = {one.cell: one.at for one in answers}
-    found = [one for one in suspects(rows, counts) if by_id[one.last].started > asked.get(one.cell, 0.0)]
+    new = [one for one in suspects(rows, counts) if by_id[one.last].started > asked.get(one.cell, 0.0)]
+    found = [one for one in new if _can_be_varied(by_id[one.last], rows)]
     if not found:
         return None
     first, more = found[0], len(found) - 1
@@ -171,6 +174,13 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
         f"{first.cell}: {failed} failed in a way that a GPU or the host can cause{others}; "
         f"{command} tells cell, stack, GPU and host apart"
     )
+
+
+def _can_be_varied(failed: Row, rows: Iterable[Row]) -> bool:
+    """Return whether controls of a run can differ from it: `question_about` refuses what sets nothing, on all GPUs."""
+    if failed.preset != "plain" or len(json.loads(failed.gpus)) <= 1:
+        return True
+    return any(row.stack != failed.stack and row.device != "cpu" and row.preset == "plain" for row in rows)
 
 
 def isolate_fault(

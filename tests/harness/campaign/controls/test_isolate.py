@@ -219,6 +219,19 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Ca
     assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
 
 
+def test_no_hint_leads_to_a_question_that_is_refused(
+    bench: OnGpus, matrix: Matrix, gpu_row: Callable[..., Row]
+) -> None:
+    suspect, workload = Suspect(PLAIN, 1, 0, "r1"), matrix.workloads["production"]
+    with pytest.raises(UserError, match="no other stack is known to run here, and it runs on all its GPUs at once"):
+        question_about(suspect, matrix, workload, bench, [])
+    row = gpu_row("r1", "hung", cell=PLAIN, preset="plain", gpus=(0, 1))
+    other = gpu_row("r2", cell=OTHER, stack="rocm6.2-torch2.5.1", preset="plain")
+    assert hint([row], count_runs([row])) is None
+    for rows in ([row, other], [row._replace(preset="notes-stable")], [row._replace(gpus="[0]")]):
+        assert hint(rows, count_runs(rows)) is not None
+
+
 def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_training(gpu_row: Callable[..., Row]) -> None:
     row = gpu_row("r1", "hung")._replace(own_program=True, workload="app-mine")
     given = hint([row], count_runs([row]))
