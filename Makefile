@@ -7,8 +7,6 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 # Messages name the variables of make beside options.
 doctor matrix-test build train: export MATRIX_BY_MAKE = 1
-# For the environment of recipes make expands what was typed, and would run a $(shell ...) in the name of a file.
-unexport DATA OUTPUT CELL
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 # Further options of pytest, such as PYTEST='-n 2 -x'. Each worker imports and collects for ten seconds, and three suites
@@ -27,8 +25,10 @@ TEST_READY = .cache/envs/cpu-test/.ready
 JAX_READY = .cache/envs/jax-test/.ready
 ARRAYS = .cache/gpu-evidence/arrays.npz
 GPU_PYTHON ?= python3
+ifeq ($(origin LOOKBACK),undefined)
 # The name it had before.
-LOOKBACK ?= $(WARM_UP)
+LOOKBACK := $(value WARM_UP)
+endif
 
 # What a person may give to a target; another variable, or a misspelt one, would be ignored in silence.
 TAKES_doctor = ARGS
@@ -44,17 +44,24 @@ UNKNOWN = $(firstword $(filter-out PYTHON MATRIX_% $(FORMER) $(foreach goal,$(MA
 ifneq ($(MAKECMDGOALS),)
 ifeq ($(filter-out $(CHECKED),$(MAKECMDGOALS)),)
 ifneq ($(UNKNOWN),)
-OPTION = --$(shell echo '$(UNKNOWN)' | tr A-Z_ a-z-) $($(UNKNOWN))
+NAMED = '$(subst ','\'',$(UNKNOWN))'
+OPTION = --$(shell echo $(NAMED) | tr A-Z_ a-z-) $(value $(UNKNOWN))
 # A target may insist on its own variable, and then its option does not do.
-MEANT = $(filter $(shell echo '$(UNKNOWN)' | tr a-z A-Z),$(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))))
-HINT = $(if $(MEANT),give $(MEANT)=$($(UNKNOWN)),an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make)
+MEANT = $(filter $(shell echo $(NAMED) | tr a-z A-Z),$(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))))
+HINT = $(if $(MEANT),give $(MEANT)=$(value $(UNKNOWN)),an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make)
 $(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); $(HINT))
 endif
 endif
 endif
 
+# Take what was typed as it stands: make would run a $(shell ...) in it, for the environment of recipes, too.
+TEXTS = $(FORMER) MATRIX_% $(filter-out ARGS,$(foreach goal,$(CHECKED),$(TAKES_$(goal))))
+$(foreach name,$(filter $(TEXTS),$(GIVEN)),$(eval override export $(name) := $$(value $(name))))
+
 # $(call quoted,VARIABLE): what was typed as one word of the shell, because a file may have any name.
 quoted = '$(subst ','\'',$(value $(1)))'
+# $(call each_quoted,VARIABLE): each of the words that were typed as a word of the shell.
+each_quoted = $(foreach word,$(value $(1)),'$(subst ','\'',$(word))')
 
 # $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
 # otherwise only errors are printed.
@@ -101,18 +108,18 @@ doctor: setup ## say what to fix on this host before anything runs, and how (ARG
 	$(MATRIX) doctor$(if $(ARGS), $(ARGS))
 
 matrix-test: setup ## find what trains on this host; records and report in results/ (BUDGET=10h, DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
-	$(MATRIX) run$(if $(filter file,$(origin SELECTION)),, --selection $(SELECTION))$(if $(BUDGET), --budget $(BUDGET))$(if $(value DATA), --data $(call quoted,DATA))$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
+	$(MATRIX) run$(if $(filter file,$(origin SELECTION)),, --selection $(call quoted,SELECTION))$(if $(value BUDGET), --budget $(call quoted,BUDGET))$(if $(value DATA), --data $(call quoted,DATA))$(if $(value LOOKBACK), --lookback $(call quoted,LOOKBACK))$(if $(ARGS), $(ARGS))
 
 build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
-	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu ($(MATRIX) build --selection default builds all)" >&2; exit 2; }
-	$(MATRIX) build --rocm "$(ROCM)" --selection $(SELECTION)$(if $(ARGS), $(ARGS))
+	@test -n $(call quoted,ROCM) || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu ($(MATRIX) build --selection default builds all)" >&2; exit 2; }
+	$(MATRIX) build --rocm $(call quoted,ROCM) --selection $(call quoted,SELECTION)$(if $(ARGS), $(ARGS))
 
 base: ## make a base image from Debian's packages, where no registry can be reached (SUITE=bookworm PACKAGES=)
-	images/base.sh $(SUITE) $(PACKAGES)
+	images/base.sh $(call quoted,SUITE) $(call each_quoted,PACKAGES)
 
 train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, LOOKBACK=, ARGS='--epochs 5')
 	@test -n $(call quoted,DATA) || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) train --data $(call quoted,DATA) --output $(call quoted,OUTPUT)$(if $(value CELL), --cell $(call quoted,CELL))$(if $(LOOKBACK), --lookback $(LOOKBACK))$(if $(ARGS), $(ARGS))
+	$(MATRIX) train --data $(call quoted,DATA) --output $(call quoted,OUTPUT)$(if $(value CELL), --cell $(call quoted,CELL))$(if $(value LOOKBACK), --lookback $(call quoted,LOOKBACK))$(if $(ARGS), $(ARGS))
 
 test: setup-dev $(TEST_READY) ## run every check, and the quick tests that need no Docker engine, side by side (minutes)
 	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app

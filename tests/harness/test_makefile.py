@@ -1,7 +1,6 @@
 """Tests of the commands that the targets of the Makefile would run."""
 
 import os
-import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -37,7 +36,7 @@ def make(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_the_lookback_has_its_old_name_too(target: str) -> None:
     words = (target, "DATA=merged.csv")
     new = recipe(*words, "LOOKBACK=25")
-    assert any(line.rstrip().endswith(" 25") for line in new)
+    assert any(shlex.split(line)[-2:] == ["--lookback", "25"] for line in new)
     assert recipe(*words, f"{OLD_NAME}=25") == new
     assert recipe(*words, **{OLD_NAME: "25"}) == new
     assert recipe(*words) != new
@@ -52,15 +51,49 @@ def test_a_name_of_any_kind_is_a_word_and_no_command(target: str, variable: str,
     assert not list(tmp_path.iterdir())
 
 
-def test_no_command_in_a_name_is_run_for_the_environment_of_recipes(tmp_path: Path) -> None:
-    ran = tmp_path / "ran"
-    makefile = tmp_path / "Makefile"
-    lines = (CHECKOUT / "Makefile").read_text().splitlines()
-    settings = [line for line in lines if re.match(r"(un)?export ", line)]
-    makefile.write_text("\n".join([*settings, "train:", "\t@true || true"]))
-    names = [f"{name}=$(shell touch {ran})" for name in ("DATA", "OUTPUT", "CELL")]
-    subprocess.run(["make", "-f", str(makefile), "train", *names], check=True, timeout=60)
+@pytest.mark.parametrize(
+    ("words", "variable", "option"),
+    [
+        (["matrix-test"], "SELECTION", "--selection"),
+        (["matrix-test"], "BUDGET", "--budget"),
+        (["matrix-test"], "LOOKBACK", "--lookback"),
+        (["matrix-test"], OLD_NAME, "--lookback"),
+        (["build", "ROCM=cpu"], "SELECTION", "--selection"),
+        (["build"], "ROCM", "--rocm"),
+        (["train", "DATA=a.csv"], "LOOKBACK", "--lookback"),
+        (["base"], "SUITE", "images/base.sh"),
+    ],
+)
+def test_what_is_typed_for_an_option_is_a_word_and_no_command(
+    words: list[str], variable: str, option: str, tmp_path: Path
+) -> None:
+    text = f'it\'s `touch {tmp_path}/a` "$(touch {tmp_path}/b)" $$x; $(shell touch {tmp_path}/c)'
+    for typed in (recipe(*words, f"{variable}={text}"), recipe(*words, **{variable: text})):
+        given = shlex.split(typed[-1])
+        assert given[given.index(option) + 1] == text
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_package_of_a_base_image_is_a_word(tmp_path: Path) -> None:
+    (base,) = recipe("base", f"PACKAGES=git it's $(shell touch {tmp_path}/a) `touch`;")
+    assert shlex.split(base)[2:] == ["git", "it's", "$(shell", "touch", f"{tmp_path}/a)", "`touch`;"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_command_in_what_is_typed_is_run_for_the_environment_of_recipes(tmp_path: Path) -> None:
+    ran, makefile = tmp_path / "ran", tmp_path / "Makefile"
+    makefile.write_text(f"include {CHECKOUT}/Makefile\nprobe:\n\t@test \"$$MIRROR\" = '$$(shell touch {ran})'\n")
+    names = ("DATA", "OUTPUT", "CELL", "ROCM", "SELECTION", "SUITE", "DEBS", "MIRROR", "DRY_RUN", "MATRIX_BASE")
+    typed = [f"{name}=$(shell touch {ran})" for name in names]
+    bare = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    subprocess.run(["make", "-f", str(makefile), "probe", *typed], env=bare, check=True, timeout=60)
     assert not ran.exists()
+
+
+def test_no_command_in_what_a_target_does_not_take_is_run(tmp_path: Path) -> None:
+    for typed in (f"OTHER=$(shell touch {tmp_path}/a)", f"';touch${{IFS}}{tmp_path}/b;'=1"):
+        assert "make doctor: takes no " in make("doctor", typed).stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ ALIASES = {
     'FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-fault": "--drill"}',
     'check: str = Field(validation_alias=AliasChoices("check", "rung"))',
     'checks: list[_Check] = Field(validation_alias=AliasChoices("checks", "rungs"))',
-    "LOOKBACK ?= $(WARM_UP)",
+    "LOOKBACK := $(value WARM_UP)",
     "FORMER = WARM_UP",
 }
 # Tests of whether former names are still read or refused must name them; text quoted from others stays unchanged.
