@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from io import BufferedReader, BytesIO
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -168,7 +168,11 @@ def give_to_engine(
 
 
 def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], IO[bytes]]) -> Iterator[bytes]:
-    """Yield the archive that engines import: an image layout for newer ones, with the list that older ones read."""
+    """Yield the archive that engines import: an image layout for newer ones, with the list that older ones read.
+
+    Raises:
+        UserError: when a blob is not what its descriptor says, because somebody changed it after it was checked.
+    """
     entries, listed = [], []
     blobs: dict[str, Descriptor] = {}
     for tag, image in images.items():
@@ -179,27 +183,48 @@ def archive_of(images: Mapping[str, SavedImage], opened: Callable[[Descriptor], 
         listed.append({"Config": _path(config), "RepoTags": [tag], "Layers": paths})
         blobs |= {str(blob["digest"]): blob for blob in (config, *layers)}
         manifest = image.manifest
-        yield from _member(_path(manifest.descriptor), BytesIO(manifest.content), len(manifest.content))
+        yield from _member(_path(manifest.descriptor), manifest.content)
     for blob in blobs.values():
         with opened(blob) as stream:
-            yield from _member(_path(blob), stream, int(blob["size"]))
+            yield from _blob_member(blob, stream)
     index = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": entries}
     for name, content in (
         ("oci-layout", LAYOUT),
         ("index.json", json.dumps(index).encode()),
         ("manifest.json", json.dumps(listed).encode()),
     ):
-        yield from _member(name, BytesIO(content), len(content))
+        yield from _member(name, content)
     yield bytes(2 * ALIGNED)
 
 
-def _member(name: str, stream: IO[bytes], size: int) -> Iterator[bytes]:
+def _blob_member(blob: Descriptor, stream: IO[bytes]) -> Iterator[bytes]:
+    digest, left = hashlib.sha256(), int(blob["size"])
+    yield _head(_path(blob), left)
+    # Further bytes would be members of their own, which name any images.
+    while piece := stream.read(min(left, PIECE_BYTES)):
+        digest.update(piece)
+        left -= len(piece)
+        yield piece
+    if f"sha256:{digest.hexdigest()}" != blob["digest"]:
+        raise UserError(f"blob {blob['digest']} was changed while it was read; do not trust who can write there")
+    yield _filling(int(blob["size"]))
+
+
+def _member(name: str, content: bytes) -> Iterator[bytes]:
+    yield _head(name, len(content))
+    yield content
+    yield _filling(len(content))
+
+
+def _head(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
-    yield info.tobuf(tarfile.PAX_FORMAT)
-    while piece := stream.read(PIECE_BYTES):
-        yield piece
-    yield bytes(-size % ALIGNED)
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def _filling(size: int) -> bytes:
+    """Return what fills the last block of a member."""
+    return bytes(-size % ALIGNED)
 
 
 def _path(blob: Descriptor) -> str:
