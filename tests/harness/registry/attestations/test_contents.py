@@ -88,6 +88,16 @@ def test_an_image_of_too_many_packages_is_refused(monkeypatch: pytest.MonkeyPatc
     read(*files[:2])
     with pytest.raises(UserError, match="more than 2 packages"):
         read(*files)
+    of_debian = "".join(STATUS.replace("libc6", f"lib{n}") for n in range(3))
+    with pytest.raises(UserError, match="more than 2 packages"):
+        read((PACKAGES, of_debian.encode()))
+
+
+@pytest.mark.parametrize("name", ["", " ", "/"])
+def test_a_package_with_an_impossible_name_is_refused(name: str) -> None:
+    found = read((PACKAGES, STATUS.replace("libc6", name).encode()))
+    with pytest.raises(UserError, match=r"^ghcr\.io/me/vpoc: has a package with a name that no package can have"):
+        bill_of_materials(found, "ghcr.io/me/vpoc", f"sha256:{'a' * 64}", 1700000000, as_locked=True)
 
 
 def test_an_image_with_two_versions_of_a_package_is_refused() -> None:
