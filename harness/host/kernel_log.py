@@ -33,6 +33,10 @@ OF_PROCESS = re.compile(
     r"|invoked oom-killer: |oom-kill:|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
     rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d"
     r"|^(?:.{1,100}? kernel: )?(?:\[[^\]]*\] ?)*process '"
+    # Warnings that any process can have printed, without rights, also from a container.
+    r"|futex_wake_op: |sock_set_timeout: |netlink: (?:'|\d+ bytes left)|__vm_enough_memory: |warning: (?:process )?`"
+    r"|calls setitimer\(\)|/oom_adj is deprecated|\(\d+\) uses deprecated |\(\d+\): (?:VmData|Using mlock) "
+    r"|memfd_create\(\)|\): Uhuuh, elf segment|vmalloc error: |unexpected fatal signal|reached RLIMIT_SIGPENDING"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")
 
