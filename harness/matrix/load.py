@@ -22,6 +22,8 @@ from harness.matrix.workload_options import family
 Path_ = tuple[str | int, ...]
 # Most choices listed in a message; a longer list is cut.
 LISTED = 12
+# Most cells of a file. Some commands take a millisecond and ten kilobytes for each.
+MOST_CELLS = 10_000
 # The target of the 7900 XT, for hosts without a GPU, which can lock and build, too.
 DEFAULT_TARGETS = ("gfx1100",)
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages", "hosts")
@@ -188,6 +190,9 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 def _cross_check(matrix: Matrix) -> Iterator[Problem]:
+    if (count := len(matrix.stacks) * len(matrix.presets)) > MOST_CELLS:
+        yield Problem(("presets",), f"stacks and presets make {count} cells, more than {MOST_CELLS}; split the file")
+        return
     for stack in matrix.stacks.values():
         expected = stack_prefix(stack)
         if expected and not stack.name.startswith(expected):

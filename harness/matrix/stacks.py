@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
+from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, computed_field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
@@ -35,6 +36,17 @@ def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(targets)))
 
 
+def _version(text: str) -> str:
+    # What a version of Python's packaging may have besides, such as spaces, would be words of a shell in a Dockerfile.
+    try:
+        if re.fullmatch(r"[0-9][0-9A-Za-z.+]*", text):
+            Version(text)
+            return text
+    except InvalidVersion:
+        pass
+    raise ValueError(f"{text!r} is not a version such as 2.9.1")
+
+
 def check_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
     """Check mirrors, and return them unchanged.
 
@@ -50,6 +62,7 @@ def check_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
 
 
 Mirrors = Annotated[dict[str, str], AfterValidator(check_mirrors)]
+VersionText = Annotated[str, AfterValidator(_version)]
 Targets = Annotated[tuple[str, ...], AfterValidator(_sorted_targets)]
 ExecutorName = Literal["process", "docker"]
 Framework = Literal["torch", "jax", "tensorflow"]
@@ -67,10 +80,10 @@ class Stack(Strict):
     name: SkipJsonSchema[PathPart] = ""
     accelerator: Literal["rocm", "cpu", "any"]
     framework: Framework = Field("torch", description="what makes the steps; beside `jax` torch does all else")
-    jax: str | None = None
-    rocm: str | None = None
-    torch: str | None = None
-    python: str = "3.11"
+    jax: VersionText | None = None
+    rocm: VersionText | None = None
+    torch: VersionText | None = None
+    python: VersionText = "3.11"
     source: str = Field(PYTORCH, description="where its wheels come from: a source of harness/matrix/wheels.yaml")
     targets: Targets = Field((), description="GPUs to install device code for, where that is packages of its own")
     mirror: SkipJsonSchema[str | None] = Field(None, description="in place of its source's URL")

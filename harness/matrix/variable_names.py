@@ -33,6 +33,8 @@ def check_settable(variables: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a name of a variable")
         if "\0" in value:
             raise ValueError(f"{name} holds a null character, which no variable can")
+        if "\n" in value or "\r" in value:
+            raise ValueError(f"{name} holds the end of a line, which no image can set")
         if name in RESERVED_VARIABLES:
             raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:

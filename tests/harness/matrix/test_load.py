@@ -37,6 +37,16 @@ REFUSED = {
         "cpu-b:",
         ["cpu-b.base: should match"],
     ),
+    "a version that is words of a shell": (
+        STACKS + 'cpu-b: {accelerator: cpu, torch: "2.6.0", torch_from_base: true, python: "3.13; true"}',
+        "cpu-b:",
+        ["cpu-b.python: '3.13; true' is not a version such as 2.9.1"],
+    ),
+    "a version that is none": (
+        STACKS + 'rocm6-torch2.9: {accelerator: rocm, rocm: "6..3", torch: "2.9", torch_from_base: true}',
+        "rocm6-torch2.9:",
+        ["rocm6-torch2.9.rocm: '6..3' is not a version such as 2.9.1"],
+    ),
     "a torch that ROCm never had": (
         STACKS + 'rocm6.2-torch2.4.1: {accelerator: rocm, rocm: "6.2", torch: "2.4.1"}',
         "rocm6.2-torch2.4.1:",
@@ -109,6 +119,16 @@ REFUSED = {
         'presets:\n  plain: {description: p}\n  two: {description: t, variables: {A: "x\\0"}}',
         "two:",
         ["A holds a null character"],
+    ),
+    "a value that no image can have": (
+        'presets:\n  plain: {description: p}\n  two: {description: t, variables: {A: "x\\nRUN true"}}',
+        "two:",
+        ["A holds the end of a line"],
+    ),
+    "more cells than anybody has": (
+        "presets:\n  plain: {description: p}\n" + "".join(f"  p{i}: {{description: p}}\n" for i in range(10_000)),
+        "presets:",
+        ["stacks and presets make 10001 cells, more than 10000"],
     ),
     "values that no process can be started with": (
         f"presets:\n  plain: {{description: p}}\n  two: {{description: t, variables: {{A: &a {'é' * 32_767}, B: *a}}}}",
