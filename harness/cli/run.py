@@ -47,6 +47,7 @@ from harness.cli.shared import (
 )
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
+from harness.host.disk_use import has_room
 from harness.host.fingerprint import machine_of
 from harness.matrix.lint import mistakes
 from harness.report.sections.of_program import answer_of_program
@@ -91,7 +92,8 @@ def _following(prepared: PreparedCampaign, told: StageForecast | None, settings:
     again = ("run", *(word for word in own if word != "--wide"), *others)
     if told and (least := told.least_budget):
         return _with_room(settings, again, least)
-    return Command(command=settings.invocation.command(*again), why="runs this plan")
+    room = "" if has_room(prepared.plan.run_bytes) else ", once the disk of --results has room for a run"
+    return Command(command=settings.invocation.command(*again), why=f"runs this plan{room}")
 
 
 @click.command(cls=WithProgram)

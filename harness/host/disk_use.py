@@ -180,13 +180,18 @@ def require_room(place: Path) -> None:
     if free is not None and free < RESERVE_BYTES:
         raise NoSpaceError(
             f"{place}: no run begins with less than {size_in_words(RESERVE_BYTES)} free, and {size_in_words(free)} "
-            "are; free space there or choose another folder"
+            "are; free some, or give another --results"
         )
+
+
+def has_room(most: int) -> bool:
+    """Return whether a run begins that may take `most` bytes, a share of what is free."""
+    return most >= int(RESERVE_BYTES * SHARE_OF_FREE)
 
 
 def limits_in_words(most: int, pids: int | None = None) -> str:
     """Return what each run may take, in words: `most` bytes, so many processes; or that there is no room for one."""
-    if most < int(RESERVE_BYTES * SHARE_OF_FREE):
+    if not has_room(most):
         least = size_in_words(RESERVE_BYTES)
         return (
             f"none begins with less than {least} free on the disk of its folder: free some, or give another --results"

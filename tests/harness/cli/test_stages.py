@@ -23,6 +23,7 @@ from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
 from harness.environments.python import programs
 from harness.evidence.records import Results
+from harness.host import disk_use
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 from harness.matrix.workloads import Workload
@@ -146,6 +147,16 @@ def test_doctor_and_plan_give_one_figure_of_the_disk(
     assert fitting <= 50
     for words, follows in (("--budget", "5h"), "run --executor process --budget 5h"), (("--all", "--wide"), "clean"):
         assert re.search(rf"^Next: .*/root {follows}$", plan(root, *words).stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("free", "waits"), [(0.3, True), (300, False)])
+def test_what_follows_a_plan_waits_for_room_for_a_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch, free: float, waits: bool
+) -> None:
+    monkeypatch.setattr(disk_use, "_free", lambda _: int(free * 10**9))
+    said = " ".join(plan(root).stdout.split())
+    assert ("It runs this plan, once the disk of --results has room for a run." in said) == waits
+    assert "It runs this plan" in said
 
 
 def test_a_results_folder_without_space_is_refused_before_a_plan_is_made(root: Path) -> None:
