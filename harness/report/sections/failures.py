@@ -25,7 +25,7 @@ class Failure:
     `detail`: how the newest run ended, in words.
     `others`: the number of these runs whose details have another wording.
     `presets`: the presets of their cells.
-    `helped`: the presets with which the same work passed.
+    `helped`: the cells of the same stacks in which the same work passed, with the preset of each.
     `on_one_gpu`: a sentence if they failed on one GPU alone, and the same work passed on another.
     """
 
@@ -38,7 +38,7 @@ class Failure:
     detail: str
     others: int
     presets: tuple[str, ...] = ()
-    helped: tuple[str, ...] = ()
+    helped: tuple[tuple[str, str], ...] = ()
     on_one_gpu: str = ""
 
 
@@ -75,10 +75,10 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
     return sorted(listed, key=lambda one: -one.count)
 
 
-def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[str, ...]:
-    """Return the presets with which the work of these runs passed, on the same GPUs of the same machine."""
+def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[tuple[str, str], ...]:
+    """Return the cells in which the work of these runs passed, on the same GPUs of the same machine."""
     work = {_work(row) for row in runs}
-    return tuple(dict.fromkeys(row.preset for row in passed if _work(row) in work))
+    return tuple(dict.fromkeys((row.cell, row.preset) for row in passed if _work(row) in work))
 
 
 def _work(row: Row) -> tuple[str, ...]:
@@ -134,8 +134,8 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
-    tried = [preset for preset in explanation.presets if preset in one.presets]
+    helped = {cell: preset for cell, preset in one.helped if preset in explanation.presets}
+    tried = [name for name in explanation.presets if name in one.presets and name not in helped.values()]
     in_vain = f" Tried, with the same failure: {names(tried)}." if tried else ""
-    helped = [preset for preset in explanation.presets if preset in one.helped and preset not in tried]
-    passed = f" The same work passed with {names(helped)}." if helped else ""
+    passed = f" The same work passed in {names(list(helped))}." if helped else ""
     return f"{said} {cause}. What helps: {remedy}.{in_vain}{passed}"
