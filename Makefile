@@ -48,7 +48,11 @@ NAMED = '$(subst ','\'',$(UNKNOWN))'
 OPTION = --$(shell echo $(NAMED) | tr A-Z_ a-z-) $(value $(UNKNOWN))
 # A target may insist on its own variable, and then its option does not do.
 MEANT = $(filter $(shell echo $(NAMED) | tr a-z A-Z),$(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))))
-HINT = $(if $(MEANT),give $(MEANT)=$(value $(UNKNOWN)),an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make)
+# ARGS comes after the command, and takes none of the options before it.
+BEFORE = $(filter --matrix --results --base --index --target --wheels --root,$(firstword $(OPTION)))
+WITH_OPTION = an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make
+WITHOUT_MAKE = `.venv/bin/matrix $(OPTION) $(MAKECMDGOALS:matrix-test=run) ...` takes it
+HINT = $(if $(MEANT),give $(MEANT)=$(value $(UNKNOWN)),$(if $(BEFORE),$(WITHOUT_MAKE),$(WITH_OPTION)))
 $(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); $(HINT))
 endif
 endif

@@ -202,6 +202,8 @@ def test_the_doctor_is_asked_by_its_own_target() -> None:
             "make train: takes no EPOCHS=, only DATA= OUTPUT= CELL= LOOKBACK= ARGS=;",
         ),
         (["train", "DATA=a.csv", "EPOCHS=5"], "an option of the command goes into ARGS='--epochs 5'"),
+        (["train", "DATA=a.csv", "MATRIX=my.yaml"], "; `.venv/bin/matrix --matrix my.yaml train ...` takes it."),
+        (["matrix-test", "RESULTS=b"], "; `.venv/bin/matrix --results b run ...` takes it."),
         (["matrix-test", "LOOKBAC=25"], "make matrix-test: takes no LOOKBAC=, only BUDGET="),
         (["build", "ROM=6.3"], "make build: takes no ROM=, only ROCM="),
         (["doctor", "SELECTION=all"], "make doctor: takes no SELECTION=, only ARGS="),
