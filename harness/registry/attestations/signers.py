@@ -38,11 +38,12 @@ def check_signer(evidence: KnownGood, policy: SignerPolicy, ask: Ask = nobody) -
     about = f"{evidence.tag} in {evidence.repository}"
     if signed:
         key = signed[0].key
-        _allow(policy.unknown, f"{about} is signed by {key.fingerprint}, a key that is not known here", ask)
+        trusting = f"`matrix keys --trust {key.line}` trusts it, if `matrix keys` at its owner's has that fingerprint, "
+        _allow(policy.unknown, f"{about} is signed by {key.fingerprint}, a key that is not known here", trusting, ask)
         if policy.unknown == "accept":
             return f"signed by {key.fingerprint}, a key not known here"
         return f"signed by {trust(key)}, a key that is trusted from now on"
-    _allow(policy.unsigned, f"{about} is not signed", ask)
+    _allow(policy.unsigned, f"{about} is not signed", "", ask)
     return "not signed"
 
 
@@ -57,10 +58,7 @@ def _says(signed: Signed, evidence: KnownGood) -> bool:
     return told.model_copy(update={"repository": None}) == evidence.model_copy(update={"repository": None})
 
 
-def _allow(rule: str, what: str, ask: Ask) -> None:
+def _allow(rule: str, what: str, remedy: str, ask: Ask) -> None:
     if rule == "accept" or (rule == "ask" and ask(f"{what}. Use it?")):
         return
-    raise UserError(
-        f"{what}; `matrix keys --trust LINE` trusts its signer, `--force` uses it anyway, "
-        "and `signatures` in matrix.yaml says whom to trust"
-    )
+    raise UserError(f"{what}; {remedy}`--force` uses it anyway, and `signatures` in matrix.yaml says whom to trust")

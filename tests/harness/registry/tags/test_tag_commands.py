@@ -138,6 +138,7 @@ def test_the_evidence_is_signed_by_the_user_and_that_is_enough(promote: Promote,
 
 def test_a_signer_who_is_not_known_is_asked_for_once(promote: Promote, place: str) -> None:
     evidence = promote(place)
+    line = ensure_own_key().public.line
     # Another host has another key.
     (keys_folder() / "own.pem").unlink()
     asked: list[str] = []
@@ -146,8 +147,10 @@ def test_a_signer_who_is_not_known_is_asked_for_once(promote: Promote, place: st
         asked.append(question)
         return len(asked) > 1
 
-    with pytest.raises(UserError, match="a key that is not known here; `matrix keys --trust"):
+    with pytest.raises(UserError, match="a key that is not known here; `matrix keys --trust") as refused:
         check_signer(evidence, SignerPolicy(), answer)
+    # Whoever compares the fingerprint can run the command as it stands.
+    assert f"`matrix keys --trust {line}` trusts it" in str(refused.value)
     assert "a key that is trusted from now on" in check_signer(evidence, SignerPolicy(), answer)
     (name,) = trusted_keys()
     assert check_signer(evidence, SignerPolicy(), answer) == f"signed by {name}"
@@ -156,8 +159,9 @@ def test_a_signer_who_is_not_known_is_asked_for_once(promote: Promote, place: st
 
 def test_evidence_that_was_changed_after_signing_is_not_signed(promote: Promote, place: str) -> None:
     better = promote(place).model_copy(update={"passes": 999})
-    with pytest.raises(UserError, match="is not signed"):
+    with pytest.raises(UserError, match="is not signed") as refused:
         check_signer(better, SignerPolicy())
+    assert "keys --trust" not in str(refused.value)
     assert check_signer(better, SignerPolicy(unsigned="accept")) == "not signed"
 
 
