@@ -16,7 +16,6 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import in_words
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.matrix.load import nearest
 from harness.matrix.stacks import ExecutorName
 from harness.matrix.strategies import Strategy
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
@@ -128,6 +127,8 @@ def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> 
 
 def _cell_of(evidence: KnownGood, matrix: Matrix) -> Cell:
     if evidence.cell not in matrix.cells:
-        near = nearest(evidence.cell, list(matrix.cells))
-        raise UserError(f"{evidence.tag} is {evidence.cell}, which the matrix file does not have; {near}")
+        raise UserError(
+            f"{evidence.tag} is {evidence.cell}, which the matrix file does not have; "
+            "give the file that it was promoted with (--matrix FILE), or name a cell of this one (--cell)"
+        )
     return matrix.cells[evidence.cell]

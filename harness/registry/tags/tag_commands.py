@@ -162,7 +162,11 @@ def tag_states(
                 evidence=evidence,
                 is_alias=evidence == alias,
                 age_seconds=now - evidence.promoted_at,
-                not_here=why_not_usable(evidence, host, now, lock_of(evidence)) or suspended(suspended_for),
+                not_here=(
+                    why_not_usable(evidence, host, now, lock_of(evidence))
+                    or suspended(suspended_for)
+                    or (None if evidence.cell in matrix.cells else "the matrix file does not have this cell")
+                ),
                 suspended=suspended_for,
                 problem=moved or (f"{suspended(suspended_for)}; {away}" if suspended_for else None),
             )
@@ -171,13 +175,16 @@ def tag_states(
 
 
 def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMove]:
-    """Return every promotion and demotion of a tag, oldest first.
+    """Return every promotion and demotion of a tag, or of the one that the alias stands for, oldest first.
 
     Raises:
         UserError: when there are none, or the registry does not answer.
     """
     (place, *_) = _places(results, None, registry)
-    moves = [move for move in place.moves() if move.evidence.tag == tag]
+    every = place.moves()
+    if tag == ALIAS and (meant := alias_of(standing_tags(every).values())):
+        tag = meant.tag
+    moves = [move for move in every if move.evidence.tag == tag]
     if not moves:
         where = f"in {registry}" if registry else "here"
         raise UserError(f"no tag {tag} was ever made {where}; `matrix tags` lists the tags in force")

@@ -196,7 +196,8 @@ def test_an_answer_about_devices_used_otherwise_is_reported(
 def test_a_tag_of_a_cell_that_the_matrix_lacks_is_reported(
     chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
-    with pytest.raises(UserError, match="known-good-cpu is gone-plain, which the matrix file does not have"):
+    told = r"known-good-cpu is gone-plain, which the matrix file does not have; give the file .* \(--matrix FILE\)"
+    with pytest.raises(UserError, match=told):
         chosen(NO_REQUEST, make_evidence(cell="gone-plain"))
 
 

@@ -23,7 +23,7 @@ from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
 from harness.registry.tags.promote import TagClaim, claims_of
 from harness.registry.tags.promotions import KnownGood, read_moves
-from harness.registry.tags.tag_commands import _promote
+from harness.registry.tags.tag_commands import _promote, tag_history, tag_states
 from tests.harness.fake_registry import FakeRegistry
 
 IMAGE = "sha256:" + "1" * 64
@@ -105,6 +105,27 @@ def test_promoted_on_this_host_alone_an_image_is_still_known_by_its_digest(
     assert promote(None, dry_run=True).reference == pushed.reference
     # A promotion on the same runs is the same promotion, and is not written again.
     assert [move.evidence for move in read_moves(results)] == [pushed]
+
+
+def test_a_tag_of_a_cell_that_the_matrix_lacks_is_not_valid_here(
+    promote: Promote, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = promote(None)
+    monkeypatch.setattr(tag_commands, "why_not_usable", lambda *_: None)
+    stack = matrix.cells[evidence.cell].stack.name
+    without = matrix.model_copy(update={"stacks": {n: one for n, one in matrix.stacks.items() if n != stack}})
+    # It would be copied, being kept beside the fields.
+    vars(without).pop("cells")
+    for has, why in ((matrix, None), (without, "the matrix file does not have this cell")):
+        (state,) = tag_states(results, has, None, NOW)
+        assert (state.not_here, state.plain["valid_here"]) == (why, why is None)
+
+
+def test_the_alias_has_the_history_of_the_tag_that_it_stands_for(promote: Promote, results: Results) -> None:
+    with pytest.raises(UserError, match="no tag known-good was ever made here"):
+        tag_history(results, "known-good", None)
+    evidence = promote(None)
+    assert [move.evidence for move in tag_history(results, "known-good", None)] == [evidence]
 
 
 def test_what_was_never_pushed_is_in_no_registry(promote: Promote, results: Results, place: str) -> None:
