@@ -41,6 +41,14 @@ def test_the_kept_epoch_is_reported_beside_a_constant_answer(
     )
 
 
+def test_what_stopped_early_and_is_resumed_at_its_end_says_what_goes_on(result: Result, tmp_path: Path) -> None:
+    goes_on = "; resumed at that end, it goes on only with --patience 0"
+    for resumed_at, told in (((), ""), ((8,), ""), ((8, 12), goes_on)):
+        resumed = result.model_copy(update={"steps_done": 12, "resumed_at": resumed_at})
+        (said,) = losses_in_words(resumed, RunFolder(tmp_path), tmp_path, "bars")
+        assert f"(stopped early, of 40: later ones were no better{told})" in said
+
+
 def test_metadata_that_cannot_be_read_leave_the_loss(result: Result, tmp_path: Path) -> None:
     all_of_it = result.model_copy(update={"stopped_early": False, "kept_epoch": None, "epochs_requested": 3})
     assert losses_in_words(all_of_it, RunFolder(tmp_path), tmp_path, "bars") == (
