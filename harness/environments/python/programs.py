@@ -65,10 +65,7 @@ def take_program(program: Program, where: str) -> Program:
             raise UserError(f"{where}: {source / missing}: no such file{like}")
         hashes = {name: _source_hash(tree, file) for name, file in files.items()}
         version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
-        lines: tuple[str, ...] = ()
-        if program.requirements is not None:
-            listed = read_regular(Path(os.path.realpath(program.requirements)), MOST_REQUIREMENTS_BYTES)
-            lines = tuple(listed.decode().splitlines())
+        lines = _requirements(program, where)
         folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
         if _content(folder) != hashes:
             _copy(tree, files, folder)
@@ -86,6 +83,18 @@ def take_program(program: Program, where: str) -> Program:
         raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     taken = ProgramCopy(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
     return program.model_copy(update={"taken": taken})
+
+
+def _requirements(program: Program, where: str) -> tuple[str, ...]:
+    """Return the lines of the requirements file; none if the program has no such file."""
+    if program.requirements is None:
+        return ()
+    try:
+        listed = read_regular(Path(os.path.realpath(program.requirements)), MOST_REQUIREMENTS_BYTES)
+        return tuple(listed.decode().splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        named = f"{where}: --requirements, or `requirements:`: {program.requirements}"
+        raise UserError(f"{named}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _missing_script(command: Sequence[str], files: Collection[str]) -> str | None:

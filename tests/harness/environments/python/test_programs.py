@@ -150,7 +150,8 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
     with monkeypatch.context() as few:
         few.setattr(programs, "MOST_NAMES", 5)
         assert "has more than 5 names by links" in refusal(data=[str(tmp_path / "0")])
-    assert "none.txt: cannot be read: No such file" in refusal(requirements=str(tmp_path / "none.txt"))
+    told = f"--app: --requirements, or `requirements:`: {tmp_path}/none.txt: cannot be read: No such file or directory"
+    assert refusal(requirements=str(tmp_path / "none.txt")) == told
     assert "/dev/null: cannot be read: is not a regular file" in refusal(requirements="/dev/null")
     with (tmp_path / "large.txt").open("wb") as large:
         large.truncate(2 << 20)
