@@ -73,6 +73,12 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
     content = read_bytes(path)
     try:
         document = load_plain(content)
+        if "position" in document and "state" in document:
+            raise UserError(
+                f"{path}: a checkpoint, from which a training resumes, and no model; give the model, which is beside "
+                "the folder of checkpoints once the training is complete",
+                exit_code=1,
+            )
         if document["schema"] != MODEL_SCHEMA:
             raise UserError(
                 f"{path}: a model of another version of vpoc, with features or a scaling that this one does not "

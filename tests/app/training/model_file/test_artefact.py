@@ -15,6 +15,7 @@ from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network, network
+from vpoc.training.checkpoint import History, Position, write_checkpoint
 from vpoc.training.inputs.scaling import fit_scaling
 from vpoc.training.model_file import artefact
 from vpoc.training.model_file.artefact import load_model, load_plain, require_finite, serialise, weights_sha256
@@ -109,6 +110,13 @@ def test_damaged_files_are_one_line(content, tmp_path):
         # A flipped byte in a name or in padding may go unnoticed; any error but a UserError fails the test.
         with contextlib.suppress(UserError):
             load_model(path)
+
+
+def test_a_checkpoint_is_not_called_a_damaged_model(tmp_path):
+    path = write_checkpoint(tmp_path, {"steps_done": 1}, Position(), History(), {}, {})
+    with pytest.raises(UserError, match="a checkpoint, from which a training resumes, and no model; give") as caught:
+        load_model(path)
+    assert caught.value.exit_code == 1
 
 
 def test_a_model_with_options_of_another_version_is_refused(tmp_path):
