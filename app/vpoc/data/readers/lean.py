@@ -30,8 +30,9 @@ OTHER = re.compile(r"(?:.*/)?\d{8}_[a-z0-9]+_minute_(?:quote|openinterest)_\d{6,
 MONTHS = "FGHJKMNQUVXZ"
 FIELDS = ("ms", *PRICES, "volume")
 DAY_MS = 86_400_000
+DAY_MINUTES = 1440
 LARGEST_ENTRY = 2**20
-"""A day has 1,440 minutes; an entry larger than this is not one of Lean, whatever its name."""
+"""An entry larger than this is not one of Lean, whatever its name."""
 
 
 def read_lean(path: Path) -> RawBars:
@@ -119,6 +120,9 @@ def _day(path: Path, name: str, day: np.datetime64, symbol: str, content: bytes)
     where = f"{path}, {name}"
     text = _decoded(where, content)
     lines = text.count("\n") + (not text.endswith("\n"))
+    if lines > DAY_MINUTES:
+        # A row that is repeated takes next to no space in a zip file, and two hundred bytes in memory.
+        raise UserError(f"{where}: has {lines:,} rows, and a day has {DAY_MINUTES:,} minutes; make the file again")
     if text.count(",") != (len(FIELDS) - 1) * lines:
         number = next((n for n, line in enumerate(text.splitlines(), 1) if line.count(",") != len(FIELDS) - 1), 1)
         raise UserError(f"{where}, line {number}: not milliseconds, open, high, low, close, volume; copy it again")

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Flags, Floats, Ints
+from vpoc.checksummed_parquet import LARGE, MOST_VALUES_A_BYTE
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.column_names import NEEDED, find_columns
 from vpoc.data.readers.raw import RawBars
@@ -38,7 +39,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     """Read a parquet file; `columns`: the user's names -> ours.
 
     UserError, with the row, for an invalid stamp, a price that is not finite or a volume that is no whole number, and
-    for more than MOST_ROWS rows.
+    for more than MOST_ROWS rows, or far more values than bytes.
     """
     try:
         schema = pl.read_parquet_schema(path)
@@ -89,6 +90,8 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
     rows = int(file.select(pl.len()).collect().item())
     if rows > MOST_ROWS:
         raise UserError(f"{path}: has {rows:,} rows; more than {MOST_ROWS:,} are not read: divide it by years")
+    if rows * len(kinds) > max(LARGE, MOST_VALUES_A_BYTE * path.stat().st_size):
+        raise UserError(f"{path}: has {rows:,} rows in {path.stat().st_size:,} bytes, too few for bars; make it again")
     # A 32-bit sum would overflow.
     texts = [
         pl.col(column).str.len_bytes().cast(pl.UInt64).sum() for column, kind in kinds.items() if kind == pl.String

@@ -408,12 +408,29 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(
         read_vendor(path)
 
 
+def test_a_parquet_file_of_one_row_repeated_millions_of_times_is_refused_before_it_is_read(path, monkeypatch):
+    minute = pl.repeat(1_704_724_260, 3_000_000, eager=True)
+    prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
+    pl.DataFrame({"timestamp": pl.from_epoch(minute, "s")}).with_columns(**prices).write_parquet(path)
+    monkeypatch.setattr(pl, "read_parquet", None)
+    with pytest.raises(UserError, match=r"has 3,000,000 rows in [\d,]+ bytes, too few for bars"):
+        read_vendor(path)
+
+
 def test_lean_with_more_rows_than_fit_into_memory_is_refused_before_all_are_read(path, monkeypatch):
     """A row that is repeated takes a byte in a zip file, and a hundred in memory."""
     frame = synthetic()
     read = read_vendor(write_lean(path, frame)).frame.height
     monkeypatch.setattr("vpoc.data.readers.lean.MOST_ROWS", read - 1)
     with pytest.raises(UserError, match=f"has more rows than the {read - 1:,} that are read"):
+        read_vendor(path)
+
+
+def test_lean_with_more_rows_than_a_day_has_minutes_is_refused(path):
+    row = "60000,5000,5001,4999,5000,1\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("20240108_es_minute_trade_202403.csv", 1441 * row)
+    with pytest.raises(UserError, match="has 1,441 rows, and a day has 1,440 minutes"):
         read_vendor(path)
 
 
