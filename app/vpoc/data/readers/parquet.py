@@ -26,6 +26,8 @@ A billion rows could be stored in some megabytes, but fit into no memory.
 """
 MOST_TEXT = 1 << 30
 """Most bytes of text; a stamp has about thirty."""
+MOST_TEXT_A_CELL = 1000
+"""Most bytes of text for each cell: a symbol of megabytes could be repeated in a file of some kilobytes."""
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """Exceptions of polars for damaged files; it panics on some torn ones."""
 
@@ -96,8 +98,9 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
     texts = [
         pl.col(column).str.len_bytes().cast(pl.UInt64).sum() for column, kind in kinds.items() if kind == pl.String
     ]
-    if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > MOST_TEXT:
-        raise UserError(f"{path}: has {size:,} bytes of text; more than {MOST_TEXT:,} are not read: divide it by years")
+    most = min(MOST_TEXT, MOST_TEXT_A_CELL * rows * len(texts))
+    if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > most:
+        raise UserError(f"{path}: has {size:,} bytes of text; more than {most:,} are not read: divide it by years")
 
 
 def _stamps(table: Table) -> Written:

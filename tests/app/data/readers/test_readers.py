@@ -417,6 +417,15 @@ def test_a_parquet_file_of_one_row_repeated_millions_of_times_is_refused_before_
         read_vendor(path)
 
 
+def test_a_parquet_file_with_a_symbol_longer_than_any_is_refused_before_it_is_read(path, monkeypatch):
+    minutes = pl.from_epoch(pl.arange(1_704_724_260, 1_704_724_360, eager=True), "s")
+    prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
+    pl.DataFrame({"timestamp": minutes}).with_columns(symbol=pl.lit("A" * 10_000), **prices).write_parquet(path)
+    monkeypatch.setattr(pl, "read_parquet", None)
+    with pytest.raises(UserError, match="has 1,000,000 bytes of text; more than 100,000 are not read"):
+        read_vendor(path)
+
+
 def test_lean_with_more_rows_than_fit_into_memory_is_refused_before_all_are_read(path, monkeypatch):
     """A row that is repeated takes a byte in a zip file, and a hundred in memory."""
     frame = synthetic()
