@@ -109,7 +109,8 @@ def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data:
     """
     intent, file = record.intent, data or Path(record.intent.data.path)
     try:
-        same = file_hash(file) == intent.data.sha256
+        # The record may be another user's, and name a pipe or a device, which has no end.
+        same = file.is_file() and file_hash(file) == intent.data.sha256
     except OSError:
         same = False
     if not same:

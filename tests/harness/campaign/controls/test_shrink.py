@@ -1,5 +1,6 @@
 """Tests of shrinking the workload of a failed run to the least that still fails. Nothing is really run."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -188,8 +189,9 @@ def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Recor
 
 def test_other_data_is_refused(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("other", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe.csv")
     cell: Cell = matrix.cells["cpu-plain"]
-    for file in ("other.csv", "none.csv"):
+    for file in ("other.csv", "none.csv", "pipe.csv"):
         with pytest.raises(UserError, match="does not hold its data"):
             failed_run(make_record("r", "failed"), cell, dict(matrix.workloads), tmp_path / file)
 
