@@ -67,6 +67,11 @@ def inject(
 
     Exit status: 0 when all injected faults ended as expected, 1 when one did not, 130 after Ctrl-C.
     """
+    if cells := [name for name in kinds if name in settings.matrix.cells]:
+        raise UserError(
+            f"{cells[0]} is a cell: each fault is injected into a short training on the CPU; name kinds of fault, "
+            "which --list prints"
+        )
     chosen = _chosen(() if every else kinds)
     if only_list:
         _print_kinds(chosen, wide=wide, as_json=as_json)

@@ -42,6 +42,14 @@ def test_nothing_is_injected_before_it_was_said_what(words: list[str], settings:
     assert [line.split()[0] for line in done.output.splitlines()] == ["kind", *(kind.name for kind in KINDS)]
 
 
+def test_a_cell_is_no_kind_of_fault_and_that_is_said(settings: Settings) -> None:
+    done = CliRunner().invoke(inject.inject, ["segv", "cpu-plain"], obj=settings)
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith(
+        "cpu-plain is a cell: each fault is injected into a short training on the CPU"
+    )
+
+
 def test_an_unknown_kind_names_the_nearest(settings: Settings) -> None:
     with pytest.raises(UserError, match=r"unknown kind of fault 'segf'.*segv"):
         CliRunner().invoke(inject.inject, ["segf"], obj=settings, catch_exceptions=False)
