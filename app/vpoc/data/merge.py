@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from vpoc.data.checks.plausibility import Plausibility
 from vpoc.data.checks.plausibility_gate import judged, require_plausible
 from vpoc.data.checks.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
+from vpoc.data.exchange.calendar import rth_close
+from vpoc.data.exchange.sessions import day, new_york
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import one_contract
 from vpoc.data.readers.vendor import VendorBars
@@ -22,6 +25,8 @@ from vpoc.data.readers.vix import Vix, read_vix
 from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
 from vpoc.errors import UserError
 
+VIX_CLOSE, EVENING = 16 * 60 + 15, 18 * 60
+"""Minutes of the New York day at which a daily VIX is known, and at which the next trade date begins."""
 STALE_DAYS = 5
 """Age in days from which a VIX is stale: no weekend with a holiday is longer."""
 
@@ -115,6 +120,9 @@ def merge(
         vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
         kind = "daily VIX" if published.daily else "intraday VIX"
     bars, warnings = _judged(replace(one.bars, frame=unique), vix, accepted)
+    if kind == "daily VIX" and np.isfinite(vix[-1:]).any():
+        ends = ts[-1:] + read.bar_seconds
+        warnings += _not_yet(vix_path, ends, np.rint(ends - age_days[-1:] * 86_400).astype(np.int64))
     return Merged(
         csv=_csv(bars),
         rows=len(bars),
@@ -194,6 +202,25 @@ def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
     known = last >= 0
     age = (ends - published[last]) / 86_400
     return np.where(known, values[last], np.nan), np.where(known, age, np.nan)
+
+
+def _not_yet(path: Path | None, ends: Ints, published: Ints) -> list[str]:
+    """Return a warning if the last bar has the VIX of an earlier day than had closed by its end, as early in a night.
+
+    `ends` and `published`, when the bar ended and its VIX was published, have one element, in seconds since 1970 UTC.
+    """
+    (date,), (minute,) = new_york(ends)
+    (had,), _ = new_york(published)
+    # From 18:00 on, bars are of the next trade date.
+    closed = date if VIX_CLOSE <= minute < EVENING else date - 1
+    missing = np.arange(had + 1, closed + 1)
+    # Bars beyond the calendar are refused where they are used.
+    with suppress(UserError):
+        missing = missing[rth_close(missing) > 0]
+    if not missing.size:
+        return []
+    since = f"the last bars have that of {day(had)}; merge again once it has the later one"
+    return [f"{path}: the VIX of {day(missing[-1])} is not in it: {since}"]
 
 
 def _csv(bars: Bars) -> bytes:

@@ -55,6 +55,30 @@ def test_an_old_vix_is_counted(files):
     assert merge(*files(bars_csv("2024-02-02T21:13:00Z"))).stale_vix == 1
 
 
+@pytest.mark.parametrize(
+    ("last", "missing"),
+    [
+        ("2024-01-04T21:13:00Z", None),
+        # It ends at 16:15 in New York.
+        ("2024-01-04T21:14:00Z", "2024-01-04"),
+        ("2024-01-05T00:30:00Z", "2024-01-04"),
+        ("2024-01-08T00:30:00Z", "2024-01-05"),
+    ],
+)
+def test_a_daily_vix_that_ends_before_the_bars_is_reported(files, last, missing):
+    vix = "date,close\n2024-01-02,13.20\n2024-01-03,14.04\n"
+    minutes = [f"2024-01-03T21:{minute}:00Z" for minute in range(10, 20)]
+    bars, vix = files(bars_csv(*minutes, last), vix)
+    had = "the last bars have that of 2024-01-03; merge again once it has the later one"
+    assert merge(bars, vix).warnings == ([f"{vix}: the VIX of {missing} is not in it: {had}"] if missing else [])
+
+
+def test_a_weekend_or_holiday_without_a_vix_is_not_reported(files):
+    # A weekend, and on Monday Martin Luther King's birthday.
+    paths = files(bars_csv("2024-01-16T15:00:00Z"), "date,close\n2024-01-11,13.20\n2024-01-12,14.04\n")
+    assert merge(*paths).warnings == []
+
+
 def test_columns_are_found_by_name(files):
     content = "Volume,low,ts_event,high,close,open\n7,99,2024-01-03T15:00:00Z,101,100.5,100\n"
     row = rows(merge(*files(content))).row(0, named=True)
