@@ -3,6 +3,7 @@
 from math import ceil
 
 from harness.base.durations import span
+from harness.base.wording import many
 from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
@@ -54,7 +55,7 @@ def reach_in_words(
     best = f" (held to {goal.of_each:.4g}, as the best of {goal.among})" if goal.among > 1 and not goal.every else ""
     boots = f", on {thresholds.known_good_boots} boots" if thresholds.known_good_boots > 1 else ""
     hours = f" and {ceil(needed.hours * 10) / 10:.1f} hours of training" if needed.hours else ""
-    said = f"known-good takes {needed.starts} starts{hours} without a failure{boots}{best}"
+    said = f"known-good takes {many(needed.starts, 'start')}{hours} without a failure{boots}{best}"
     if run_seconds is None or run_hours is None:
         least = needed.hours * 3600 / lanes
         short = f"; {span(goal.budget)} cannot reach it" if goal.budget is not None and goal.budget < least else ""
@@ -62,7 +63,8 @@ def reach_in_words(
     takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours, lanes) for tier in TIERS}
     longest, runs = takes["known_good"], runs_to("known_good", goal, thresholds, run_hours)
     each = f"(assumed: {span(run_seconds)} each)" if assumed else "as long as those before"
-    said += f": {runs} runs {each}, about {span(longest)}" if runs else ": runs as short as those before never show it"
+    never = ": runs as short as those before never show it"
+    said += f": {many(runs, 'run')} {each}, about {span(longest)}" if runs else never
     if goal.budget is None:
         return said
     if longest <= goal.budget:

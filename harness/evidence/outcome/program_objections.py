@@ -43,7 +43,7 @@ def program_in_words(program: Program, seen: ProgramEvidence) -> str:
     of = f" of {seen.total}" if seen.total is not None else ""
     loss = f", loss {seen.loss:.6g}" if seen.loss is not None else ""
     summary = (
-        f"{seen.advances} lines of progress, the last of step {seen.step}{of}{loss}"
+        f"{many(seen.advances, 'line')} of progress, the last of step {seen.step}{of}{loss}"
         if seen.advances
         else program.no_progress
     )

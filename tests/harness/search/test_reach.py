@@ -50,6 +50,13 @@ def test_the_number_of_runs_is_named_beside_the_starts_and_hours_that_they_bring
     assert "on 2 boots: 33 runs (assumed: 40 min each), about 22.0 h" in assumed
 
 
+def test_a_single_start_and_run_are_not_plural() -> None:
+    no_hours = MtbfHours(candidate=0, good=0, known_good=0)
+    one = Verdicts(candidate=0.05, good=0.06, known_good=0.1, confidence=0.6, known_good_boots=1, mtbf_hours=no_hours)
+    said = reach_in_words(Goal(0.1, 0.6), one, *HALF_HOURS)
+    assert said.startswith("known-good takes 1 start without a failure: 1 run as long as those before, about 40 min")
+
+
 def test_a_first_run_of_unknown_length_is_said_to_go_beyond_the_budget() -> None:
     short = replace(ALONE, budget=600.0)
     assert first_in_words(short, 7200.0) == (
