@@ -80,6 +80,8 @@ class ImageFolder:
         try:
             layout, index = (read_regular(self.folder / name, LARGEST_TEXT) for name in ("oci-layout", "index.json"))
         except OSError as error:
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not self.folder.is_dir():
+                raise NoSuchFileError(f"{self.folder}: no such folder; give the one that `matrix save` wrote") from None
             told = f"{self.folder}: no images were saved here, or not to the end: {error.strerror}; {SAVE_AGAIN}"
             raise NoSuchFileError(told) from None
         changed = UserError(f"{self.folder / 'index.json'}: was changed or is damaged; {SAVE_AGAIN}")

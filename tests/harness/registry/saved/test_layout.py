@@ -61,6 +61,15 @@ def place(tmp_path: Path) -> ImageFolder:
     return place
 
 
+def test_a_place_that_is_no_folder_is_not_to_be_saved_again(place: ImageFolder, tmp_path: Path) -> None:
+    for wrong in (tmp_path / "none", place.folder / "index.json"):
+        with pytest.raises(UserError, match="no such folder; give the one that `matrix save` wrote"):
+            ImageFolder(wrong).images()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no images were saved here, or not to the end: No such file"):
+        ImageFolder(tmp_path / "empty").images()
+
+
 @pytest.mark.parametrize(
     "change",
     [
