@@ -190,6 +190,8 @@ CASES = {
     "blank": (b"\n \n\n", "the file is empty"),
     "header only": (b"datetime,open,high,low,close,volume\n", "no rows"),
     "header not ended": (b"datetime,open,high,low,close,volume", "no rows"),
+    "sep of Excel": (b"sep=,\r\nts,open\r\n", "line 1: it is for Excel, .*sed -i 1d"),
+    "quoted sep": (b'\n"sep=;"\nts;open\n', "line 2: it is for Excel, .*sed -i 2d"),
     "one column": (b"price\n1\n2\n", "line 1: one cell only"),
     "UTF-16": (TEXTS["csv"].decode().encode("utf-16"), "UTF-16"),
     "UTF-16 without a mark": (TEXTS["csv"].decode().encode("utf-16-le"), "not a text file"),

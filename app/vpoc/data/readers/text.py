@@ -21,6 +21,8 @@ CHUNK = 1 << 23
 HEAD = 1 << 16
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 QUOTED = re.compile(rb'"[^"\r\n]*"')
+# The first line of a CSV by which Excel is told the delimiter.
+FOR_EXCEL = re.compile(r'\s*"?sep=.?"?\s*', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ def open_text(path: Path) -> TextFile:
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
     if first is None:
         raise UserError(f"{path}: the file is empty; give a file with bars")
+    if FOR_EXCEL.fullmatch(lines[first]):
+        number = first + 1
+        raise UserError(f"{path}, line {number}: it is for Excel, and no header; remove it (`sed -i {number}d FILE`)")
     delimiter = max(DELIMITERS, key=lambda mark: len(_cells(lines[first], mark)))
     whole = _pass(path, delimiter.encode())
     rows = [_cells(line, delimiter) for line in lines[first : first + 4]]
