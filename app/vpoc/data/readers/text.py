@@ -21,7 +21,7 @@ CHUNK = 1 << 23
 HEAD = 1 << 16
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 QUOTED = re.compile(rb'"[^"\r\n]*"')
-# The first line of a CSV by which Excel is told the delimiter.
+# The first line of a CSV that gives the delimiter to Excel.
 FOR_EXCEL = re.compile(r'\s*"?sep=.?"?\s*', re.IGNORECASE)
 
 
