@@ -12,10 +12,15 @@ from harness.campaign.by_hand import best_cell
 from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
 from harness.cli.completion import complete_cells_and_best
 from harness.cli.shared import Settings, as_json, as_typed, pass_settings, print_json
+from harness.environments.docker.images import find
+from harness.environments.docker.own_images import is_own
+from harness.host.engine import find_engine
 from harness.host.fingerprint import read_host
 from harness.screen.terminal import echo
 
 DEVCONTAINER = Path(".devcontainer/devcontainer.json")
+# The label of an image whose content editors merge into the file, also permissions (containers.dev, "Image metadata").
+METADATA = "devcontainer.metadata"
 
 
 @click.command()
@@ -68,11 +73,27 @@ def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_js
         raise UserError(f"{output}: is there already; give --force to replace it, or another --output")
     outside = _outside(settings, cell)
     values = outside.devcontainer()
+    _refuse_metadata(outside.cell, values["image"])
     write_durably(output, (json.dumps(values, indent=2) + "\n").encode())
     if as_json:
         print_json({"file": str(output), "devcontainer": values})
     else:
         echo(as_typed(f"Wrote {output}; `matrix build {outside.cell}` makes its image"))
+
+
+def _refuse_metadata(cell: str, name: str) -> None:
+    """Refuse an image of others that would grant itself more; one built here has only what its base was chosen for."""
+    try:
+        engine = find_engine()
+    except UserError:
+        # The image of a host without an engine is elsewhere.
+        return
+    image = find(engine, name) if engine else None
+    if image and METADATA in image.labels and not is_own(image.id):
+        raise UserError(
+            f"{name}: was not built here, and has the label {METADATA}, which can grant it all permissions in editors; "
+            f"`docker rmi --force {image.id[:19]}`, then `matrix build {cell}`"
+        )
 
 
 def _outside(settings: Settings, cell: str) -> CellOutside:
