@@ -16,6 +16,7 @@ from harness.evidence.records import Results
 FOLDER = "isolations"
 # Largest answer that is read, in bytes; hundreds of counts have as many.
 LARGEST = 1 << 16
+ALONE = "(no other was run)"
 # Others may write to a shared folder, and a name without spaces cannot pass for our own words.
 Spaceless = Annotated[str, Field(pattern=r"^[\w.,=+@/<>~:-]{1,200}$")]
 
@@ -79,12 +80,10 @@ class FaultIsolation(Versioned):
     def _worded(self, cause: str) -> str:
         gpus = list(dict.fromkeys(one.gpus for one in self.counts)) or [()]
         if cause == "host":
-            shared = [
-                {"stack": "its stack (no other was run)", "gpu": "its GPU (no other was run)"}[one]
-                for one in self.not_varied
-                if one in ("stack", "gpu")
-            ]
-            return " or ".join(["the host", *shared])
+            together = len(gpus[0]) > 1
+            gpu = "its GPUs or what connects them (all runs used them together)" if together else f"its GPU {ALONE}"
+            shared = {"stack": f"its stack {ALONE}", "gpu": gpu}
+            return " or ".join(["the host", *(shared[one] for one in self.not_varied if one in shared)])
         words = {"cell": "the cell (its preset)", "stack": f"the stack {self.stack}"}
         return words.get(cause) or _gpus(gpus[0] if cause == "gpu" else gpus[-1])
 

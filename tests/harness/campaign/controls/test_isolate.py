@@ -176,7 +176,13 @@ def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
 
 def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, matrix: Matrix) -> None:
     both = next(one for one in matrix.workloads.values() if one.strategy != "single")
-    assert question_of(bench, matrix, workload=both.name).gpus == ((0, 1),)
+    question = question_about(Suspect(CELL, 3, 0, "r9"), matrix, both, bench, [])
+    assert question.gpus == ((0, 1),)
+    bench.outcome_of = lambda _: "failed"
+    assert answer(bench, matrix, question).conclusion == (
+        "the controls say the host or its stack (no other was run) "
+        "or its GPUs or what connects them (all runs used them together)"
+    )
 
 
 @pytest.mark.parametrize(
