@@ -277,9 +277,12 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     if ended.conclusion and (least := ended.conclusion.least_budget):
         return _with_room(settings, words, least)
     again = settings.invocation.command(*words)
-    reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
-    why = "continues from these records, after a reboot" if reboot else "continues this campaign"
-    if nothing or (ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done):
+    ended_by = ended.conclusion and ended.conclusion.why
+    why = {
+        "another-boot": "continues from these records, after a reboot",
+        "out-of-time": "continues from these records, with the whole budget again",
+    }.get(ended_by or "", "continues this campaign")
+    if nothing or (ended_by == "exhausted" and not ended.done):
         why += ", once a stack can be made, and says what each one lacks"
     return Command(command=again, why=why)
 

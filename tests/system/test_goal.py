@@ -113,7 +113,7 @@ def test_the_time_being_over_is_said_and_what_remains_open(
     assert "0 of 2 cells are settled" in done.stdout
     assert "still open" in done.stdout
     # With a budget shorter than a run, the same command would end like this one, so another budget is suggested.
-    whys = ("continues this campaign", "has the least budget that lets something run")
+    whys = ("continues from these records, with the whole budget again", "has the least budget that lets something run")
     assert any(f"It {why}." in done.stdout for why in whys)
     assert re.search(rf"run {' '.join(CELLS)} --all --confidence 0.7 .*--budget ", done.stdout)
     done = run(command("run", *CELLS, "--all", "--confidence", "0.7"))

@@ -481,6 +481,17 @@ def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
         assert "above" not in typed_status(root)
 
 
+@pytest.mark.slow
+def test_after_the_budget_the_next_command_is_said_to_have_it_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded = Conclusion("out-of-time", False, "The time is over.", True, {})
+    ended = CampaignResult("c", 2, None, False, False, concluded)
+    monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
+    printed = typed(root, "run", "--yes", "--budget", "2h").stdout
+    assert "It continues from these records, with the whole budget again." in " ".join(printed.split())
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_it_is_asked_once(root: Path, *, answer: bool) -> None:
     questions: list[str] = []
