@@ -345,7 +345,7 @@ def test_models_are_not_copied_where_they_are_too_large(
         assert (record.outcome, record.diagnosis) == ("interrupted", None), record.detail
         monkeypatch.setattr("harness.host.disk_use._free", lambda _: 10**9)
         with pytest.raises(
-            NoSpaceError, match=r"/results/runs: no run .* less than .* 1 GB are; free .* another folder$"
+            NoSpaceError, match=r"/results/runs: no run .* less than .* 1 GB are; free .* another --results$"
         ):
             place.make(run_id="r2")
         assert not place.results.run_folder("r2").exists()
