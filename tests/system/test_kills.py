@@ -20,7 +20,9 @@ from harness.rehearsal.stand_in_app import SLOW
 RANDOM_KILLS = 8
 # A campaign with two runs on each of two GPUs, in a results folder that it may share with another campaign.
 SIDE_BY_SIDE = """
+import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from rich.console import Console
@@ -47,6 +49,10 @@ bench = Bench(place.results, executor, host, (0, 1), python, data, root=place.ro
 runs = tuple(PlannedRun(matrix.cells["host-plain"], n, (gpu,), f"-gpu{gpu}") for n in (1, 2) for gpu in (0, 1))
 plan = Plan(matrix.workloads["trivial"], runs, (), 0, 0, None, "", 0, None)
 display = CampaignDisplay(Console(stderr=True))
+# On a busy host, one campaign may end before the other has imported everything.
+(place.folder / f"ready-{os.getpid()}").touch()
+while len(list(place.folder.glob("ready-*"))) < 2:
+    time.sleep(0.05)
 with begin_or_continue(plan, bench) as (campaign, _):
     run_plan(plan, campaign, Runner(bench, plan.workload, display, campaign.id, len(runs)))
 """
