@@ -51,8 +51,10 @@ MEANT = $(filter $(shell echo $(NAMED) | tr a-z A-Z),$(foreach goal,$(MAKECMDGOA
 # ARGS comes after the command, and takes none of the options before it.
 BEFORE = $(filter --matrix --results --base --index --target --wheels --root,$(firstword $(OPTION)))
 WITH_OPTION = an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make
-WITHOUT_MAKE = `.venv/bin/matrix $(OPTION) $(MAKECMDGOALS:matrix-test=run) ...` takes it
-HINT = $(if $(MEANT),give $(MEANT)=$(value $(UNKNOWN)),$(if $(BEFORE),$(WITHOUT_MAKE),$(WITH_OPTION)))
+WITHOUT_MAKE = `.venv/bin/matrix $(OPTION) $(firstword $(MAKECMDGOALS:matrix-test=run)) ...` takes it
+OF_OPTION = $(if $(BEFORE),$(WITHOUT_MAKE),$(WITH_OPTION))
+OF_BASE = `images/base.sh --help` explains them
+HINT = $(if $(MEANT),give $(MEANT)=$(value $(UNKNOWN)),$(if $(filter base,$(MAKECMDGOALS)),$(OF_BASE),$(OF_OPTION)))
 $(error make $(MAKECMDGOALS): takes no $(UNKNOWN)=, only $(foreach goal,$(MAKECMDGOALS),$(addsuffix =,$(TAKES_$(goal)))); $(HINT))
 endif
 endif

@@ -148,6 +148,7 @@ def _explained(
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     told["tried"] = [f"{stack}-{preset}" for preset in tried]
+    told["completed_with"] = [f"{stack}-{preset}" for preset in helped]
     intent, matrix = quoted.intent, settings.matrix
     stage = _stage_on_all(intent, matrix)
     if stage and set(told["try"]) <= set(matrix.cells):

@@ -26,7 +26,7 @@ def cell_meant(settings: Settings, what: str, workload: str | None) -> tuple[str
     `workload` is the workload that was given. None if the run's own is no longer in the matrix file.
 
     Raises:
-        UserError: when `what` names neither a cell nor a run that failed.
+        UserError: when `what` names neither a cell nor a run that failed, or nothing is known of what the run did.
     """
     cells = settings.matrix.cells
     if what in cells:
@@ -38,9 +38,10 @@ def cell_meant(settings: Settings, what: str, workload: str | None) -> tuple[str
     require_failed(record)
     intent = record.intent
     repeatable = intent.workload in (*settings.matrix.workloads, OWN_DATA)
-    if intent.program and not (repeatable or workload):
+    if not (repeatable or workload):
+        what_ran = "a program of your own" if intent.program else f"workload {intent.workload}"
         raise UserError(
-            f"{intent.run_id}: ran a program of your own that the matrix file does not have; put it under `workloads:` "
+            f"{intent.run_id}: ran {what_ran} that the matrix file does not have; put it under `workloads:` "
             f"there, then give {intent.cell.partition(VARIANT)[0]} --workload NAME"
         )
     cell = known(intent.cell.partition(VARIANT)[0], cells, "cell")

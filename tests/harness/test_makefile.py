@@ -204,6 +204,8 @@ def test_the_doctor_is_asked_by_its_own_target() -> None:
         (["train", "DATA=a.csv", "EPOCHS=5"], "an option of the command goes into ARGS='--epochs 5'"),
         (["train", "DATA=a.csv", "MATRIX=my.yaml"], "; `.venv/bin/matrix --matrix my.yaml train ...` takes it."),
         (["matrix-test", "RESULTS=b"], "; `.venv/bin/matrix --results b run ...` takes it."),
+        (["doctor", "build", "ROOT=x"], "; `.venv/bin/matrix --root x doctor ...` takes it."),
+        (["base", "ROOT=x"], "LOCK= MIRROR=; `images/base.sh --help` explains them."),
         (["matrix-test", "LOOKBAC=25"], "make matrix-test: takes no LOOKBAC=, only BUDGET="),
         (["build", "ROM=6.3"], "make build: takes no ROM=, only ROCM="),
         (["doctor", "SELECTION=all"], "make doctor: takes no SELECTION=, only ARGS="),

@@ -377,6 +377,7 @@ def test_a_preset_that_failed_alike_is_not_offered_again(
     assert (again in told["try"], again in told["tried"]) == (ends != "alike", ends == "alike")
     assert (tried in command("r1").stdout.splitlines()) == (ends == "alike")
     assert (f" run-cell {again} " in command("r1").stdout) == (ends != "alike")
+    assert (again in told["completed_with"]) == (ends == "alike, then completes")
     helped = f"tried     {again}: completed 1 of 2 times"
     assert (helped in command("r1").stdout.splitlines()) == (ends == "alike, then completes")
 

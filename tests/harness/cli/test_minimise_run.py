@@ -73,6 +73,11 @@ def test_a_failed_run_stands_for_its_cell(
     assert cell_meant(settings, crashed.intent.run_id, None) == ("cpu-plain", crashed.intent)
     with pytest.raises(UserError, match="unknown cell"):
         cell_meant(settings, "cpu-plan", None)
+    gone = make_record("gone", "failed", workload="gone")
+    settings.results.begin(gone.intent)
+    settings.results.finish(gone)
+    with pytest.raises(UserError, match="gone: ran workload gone that the matrix file does not have; put it under"):
+        cell_meant(settings, "gone", None)
     stopped = make_record("stopped", "interrupted")
     settings.results.begin(stopped.intent)
     settings.results.finish(stopped)

@@ -100,7 +100,8 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
     ]
     most = min(MOST_TEXT, MOST_TEXT_A_CELL * rows * len(texts))
     if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > most:
-        raise UserError(f"{path}: has {size:,} bytes of text; more than {most:,} are not read: divide it by years")
+        remedy = "divide it by years" if most == MOST_TEXT else "no symbol or stamp is so long"
+        raise UserError(f"{path}: has {size:,} bytes of text; more than {most:,} are not read: {remedy}")
 
 
 def _stamps(table: Table) -> Written:

@@ -422,7 +422,9 @@ def test_a_parquet_file_with_a_symbol_longer_than_any_is_refused_before_it_is_re
     prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
     pl.DataFrame({"timestamp": minutes}).with_columns(symbol=pl.lit("A" * 10_000), **prices).write_parquet(path)
     monkeypatch.setattr(pl, "read_parquet", None)
-    with pytest.raises(UserError, match="has 1,000,000 bytes of text; more than 100,000 are not read"):
+    with pytest.raises(
+        UserError, match="has 1,000,000 bytes of text; more than 100,000 are not read: no symbol or stamp"
+    ):
         read_vendor(path)
 
 
