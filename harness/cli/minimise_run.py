@@ -23,7 +23,8 @@ from harness.matrix.workload_options import OWN_DATA
 def cell_meant(settings: Settings, what: str, workload: str | None) -> tuple[str, Intent | None]:
     """Return the id of the cell that `what` names, directly or as the cell of a run, and what the run was to do.
 
-    `workload` is the workload that was given. None if the run's own is no longer in the matrix file.
+    `workload` is the one that was given. It stands for that of a run which the matrix file no longer has; the second is
+    then None, as for a cell.
 
     Raises:
         UserError: when `what` names neither a cell nor a run that failed, or nothing is known of what the run did.

@@ -17,16 +17,14 @@ from vpoc.data.checks.plausibility_gate import judged, require_plausible
 from vpoc.data.checks.plausibility_rules import VIX_HIGH, VIX_LOW
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.exchange.calendar import rth_close
-from vpoc.data.exchange.sessions import day, new_york
+from vpoc.data.exchange.sessions import EVENING, day, new_york
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import one_contract
 from vpoc.data.readers.vendor import VendorBars
-from vpoc.data.readers.vix import Vix, read_vix
+from vpoc.data.readers.vix import PUBLISHED, Vix, read_vix
 from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
 from vpoc.errors import UserError
 
-VIX_CLOSE, EVENING = 16 * 60 + 15, 18 * 60
-"""Minutes of the New York day at which a daily VIX is known, and at which the next trade date begins."""
 STALE_DAYS = 5
 """Age in days from which a VIX is stale: no weekend with a holiday is longer."""
 
@@ -212,7 +210,7 @@ def _not_yet(path: Path | None, ends: Ints, published: Ints) -> list[str]:
     (date,), (minute,) = new_york(ends)
     (had,), _ = new_york(published)
     # From 18:00 on, bars are of the next trade date.
-    closed = date if VIX_CLOSE <= minute < EVENING else date - 1
+    closed = date if PUBLISHED.hour * 60 + PUBLISHED.minute <= minute < EVENING else date - 1
     missing = np.arange(had + 1, closed + 1)
     # Bars beyond the calendar are refused where they are used.
     with suppress(UserError):
