@@ -13,6 +13,8 @@ from harness.evidence.files.work_folder import LARGEST
 from harness.matrix.programs import STDOUT, Program
 
 STEPPING = ("first-step", "step")
+# The lines of a traceback are printed one by one, on a busy host over more than one look.
+LAST_WORDS_SECONDS = 2.0
 
 
 class Exposure(NamedTuple):
@@ -57,7 +59,7 @@ class ExposureWatch:
 
 def said_all_at_once(program: Program | None, exposure: Exposure) -> bool:
     """Return whether all that a program printed may be its last words, such as a traceback, and no step."""
-    return program is not None and program.progress == STDOUT and not exposure.seconds
+    return program is not None and program.progress == STDOUT and (exposure.seconds or 0.0) < LAST_WORDS_SECONDS
 
 
 def recorded_exposure(record: Record) -> Exposure:

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.app_reports.exposure import Exposure, ExposureWatch, exposure_of
+from harness.evidence.app_reports.exposure import Exposure, ExposureWatch, exposure_of, said_all_at_once
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import Results
+from harness.matrix.programs import LINES, STDOUT, Program
 
 MakeRecord = Callable[..., Record]
 MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
@@ -53,6 +54,17 @@ def test_what_resumes_has_done_steps_before_its_first_one() -> None:
 def test_the_second_model_goes_on_with_the_time_of_the_first() -> None:
     first = [(20, "first-step", 0), (50, "step", 1), (80, "checkpoint", 9)]
     assert seen(*first, (100, "first-step", 0), (120, "step", 1)) == Exposure(True, 70)
+
+
+@pytest.mark.parametrize(
+    ("progress", "seconds", "expected"),
+    [(STDOUT, None, True), (STDOUT, 0.4, True), (STDOUT, 5.0, False), (LINES, 0.4, False)],
+)
+def test_what_a_program_prints_within_a_moment_may_be_a_traceback(
+    progress: str, seconds: float | None, expected: bool
+) -> None:
+    program = Program.model_validate({"command": "python train.py", "source": "/code", "progress": progress})
+    assert said_all_at_once(program, Exposure(True, seconds)) is expected
 
 
 def test_any_rank_that_advances_does() -> None:
