@@ -201,7 +201,8 @@ def size_of(file: Path) -> int:
 def make_folder_durably(folder: Path) -> None:
     """Make a folder and those above it so that they are still there after a crash; raises OSError.
 
-    A link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
+    A new folder in one where each user may rename and remove only what is his own (sticky) is such a folder, too. A
+    link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
     """
     if folder.is_symlink():
         _refuse_link_of_another(folder.lstat(), folder)
@@ -211,6 +212,7 @@ def make_folder_durably(folder: Path) -> None:
         descriptor = _open_folder(folder)
         try:
             _share(descriptor, folder.parent, stat.S_IXGRP)
+            _protect(descriptor, folder.parent)
         finally:
             os.close(descriptor)
         sync_folder(folder.parent)
@@ -238,6 +240,13 @@ def _share(descriptor: int, folder: Path | int, further: int = 0) -> None:
     status = os.fstat(descriptor)
     if is_shared(folder) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) | stat.S_IRGRP | stat.S_IWGRP | further)
+
+
+def _protect(descriptor: int, parent: Path) -> None:
+    """Make a new folder sticky as its parent is, where others may write to it: a default ACL can grant that."""
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if parent.stat().st_mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.fchmod(descriptor, mode | stat.S_ISVTX)
 
 
 def is_shared(folder: Path | int) -> bool:

@@ -161,3 +161,14 @@ def test_no_folder_is_made_behind_a_link_of_another_user(tmp_path: Path, monkeyp
     with pytest.raises(OSError, match="is a link of another user's"):
         make_folder_durably(tmp_path / "made")
     assert [place.name for place in (tmp_path / "own").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(("parent", "expected"), [(0o3770, 0o3770), (0o2770, 0o2770), (0o1777, 0o0755)])
+def test_a_folder_that_others_may_write_to_is_sticky_as_its_parent_is(
+    tmp_path: Path, parent: int, expected: int
+) -> None:
+    tmp_path.chmod(parent)
+    folder = tmp_path / "runs/deeper"
+    make_folder_durably(folder)
+    for made in (folder, folder.parent):
+        assert made.stat().st_mode & 0o3770 == expected & 0o3770
