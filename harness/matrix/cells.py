@@ -173,7 +173,8 @@ class Matrix(Strict):
     presets: dict[Name, Preset]
     workloads: dict[Name, Workload]
     selections: dict[Name, Selection]
-    exclude: tuple[Exclusion, ...] = ()
+    # Each is tried on each cell, of which there may be thousands.
+    exclude: tuple[Exclusion, ...] = Field((), max_length=300)
     verdicts: Verdicts = Verdicts()
     signatures: SignerPolicy = SignerPolicy()
     stages: dict[Name, CampaignStage] = Field({}, description="what `matrix run` does on a host with GPUs, in order")

@@ -130,6 +130,11 @@ REFUSED = {
         "presets:",
         ["stacks and presets make 10001 cells, more than 10000"],
     ),
+    "more exclusions than anybody has": (
+        "exclude:\n" + "  - {preset: plain, reason: it never trained}\n" * 301,
+        "exclude:",
+        ["should have at most 300 items"],
+    ),
     "values that no process can be started with": (
         f"presets:\n  plain: {{description: p}}\n  two: {{description: t, variables: {{A: &a {'é' * 32_767}, B: *a}}}}",
         "two:",
