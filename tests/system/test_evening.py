@@ -109,6 +109,9 @@ def test_an_evening_names_the_planted_cell(evening: Evening) -> None:
     rows = evening.rows()
     on_two = {(row.stack, row.preset): row.outcome for row in rows if json.loads(row.gpus) == [0, 1]}
     assert on_two == {(BAD, "plain"): "failed", (BAD, "no-p2p"): "failed", (GOOD, "plain"): "completed"}
+    planned = evening.matrix("plan", *RUN[2:]).stdout
+    assert f"  earlier runs: {len(rows)} that count here; " in planned
+    assert "  time: from nothing, the first answer" in planned
 
 
 def both_train(evening: Evening) -> dict[str, Any]:

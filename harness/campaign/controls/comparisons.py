@@ -14,9 +14,9 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.gpus.unhealthy import refuse_unhealthy
+from harness.campaign.planning.stage_evidence import is_of_other_settings
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
-from harness.campaign.sequence.stage_evidence import is_of_other_settings
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
 from harness.evidence.records import new_run_id

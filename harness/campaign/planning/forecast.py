@@ -10,6 +10,7 @@ from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.wording import download_in_words, listed
 from harness.campaign.planning.prepare import PreparedCampaign, setup_seconds_of
+from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.reboot import check_reboot
 from harness.doctor.compatibility import is_outside, window_of
 from harness.environments.capabilities import StackRoom, stack_by_stack
@@ -24,7 +25,6 @@ from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.stages import endurance, exploring
 from harness.search.conclusion import BUDGET, budget_in_words
-from harness.search.stages.runs import SeenRuns
 from harness.search.stages.search import StageSearch
 
 _GPUS = {1: "the GPU", 2: "both GPUs"}
@@ -44,7 +44,8 @@ class StageForecast:
         screens: the connectors with a screen, by GPU.
         side_by_side: runs on one GPU each run at the same time.
         screened: GPUs that no run uses, because a screen is connected to them.
-        least_seconds: the time that the first run takes, with the setup of its stack.
+        least_seconds: the time that the next run takes, with the setup of its stack.
+        earlier_runs: the runs of earlier campaigns that count for this one.
         verifying: the stack in which runs are verified, made before all others; None if there is none.
         pids: the most processes and threads of any run; None if nothing limits them.
         takes: the requirements of each tier, in words.
@@ -65,6 +66,7 @@ class StageForecast:
     side_by_side: bool
     screened: tuple[int, ...]
     least_seconds: float
+    earlier_runs: int
     verifying: StackRoom | None
     pids: int | None
     run_bytes: int
@@ -90,6 +92,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
     first = _first_answer(search)
     takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
     gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
+    seen = StageEvidence(bench, prepared.matrix).read()
     return StageForecast(
         stacks=stacks,
         place=prepared.capabilities.place,
@@ -104,7 +107,8 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         gpus=len(gpus),
         side_by_side=search.host.side_by_side,
         screened=search.host.screened,
-        least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
+        least_seconds=search.seconds_of_next(seen) or 0.0,
+        earlier_runs=sum(run.count.counts for run in seen.runs),
         verifying=rooms[0] if first_of_all else None,
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
         run_bytes=able.run_bytes,
@@ -133,7 +137,8 @@ def forecast_lines(told: StageForecast) -> list[str]:
     good = f" ({told.takes['good']})" if "good" in told.takes else ""
     lines = [f"Plan: stack by stack until one is good{good} on {used}, at most {span(told.budget_seconds)}"]
     if least := told.least_budget:
-        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(least)} ({BUDGET})")
+        which = "next" if told.earlier_runs else "first"
+        lines.append(f"  budget: no run fits; the {which} one needs {budget_in_words(least)} ({BUDGET})")
     lines.append(f"  stacks, in this order: {names or 'none'}")
     if told.driver:
         lines.append(f"  driver: {told.driver}")
@@ -154,10 +159,13 @@ def forecast_lines(told: StageForecast) -> list[str]:
     reach = (
         f"{span(told.budget_seconds)} can reach {f'`{told.reachable}`' if told.reachable else 'no verdict but `seen`'}"
     )
+    if told.earlier_runs:
+        lines.append(f"  earlier runs: {told.earlier_runs} that count here; the campaign goes on from there")
     if fitting:
+        begun = "from nothing, the " if told.earlier_runs else ""
         lines.append(
-            f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
-            f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)"
+            f"  time: {begun}first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that "
+            f"never fails takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)"
         )
     lines.append(f"  a hung GPU: {_hung(told)}")
     if told.side_by_side:

@@ -18,8 +18,8 @@ from harness.campaign.gpus.unproven import UnprovenGpus, host_cause
 from harness.campaign.helpers.background import Background
 from harness.campaign.helpers.together import run_together, seconds_spent
 from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.runner import Runner
-from harness.campaign.sequence.stage_evidence import StageEvidence
 from harness.environments.capabilities import GB, room_needed
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
