@@ -203,9 +203,12 @@ def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping
     usual = works.most_common(1)[0][0] if works else None
     stacks = _in_order({one.stack for one in cells.values()}, matrix.stacks)
     presets = _in_order({one.preset for one in cells.values()}, matrix.presets)
+    # The sentence above may be that of a campaign, which has no imported runs.
+    imported = sum(one.imported for one in cells.values())
+    with_ = f", with {many(imported, 'imported run')}" if imported else ""
     return AnswerGrid(
         scope=scope,
-        title=f"On {parts_of(scope).in_words}{f', workload {usual}' if usual else ''}",
+        title=f"On {parts_of(scope).in_words}{f', workload {usual}' if usual else ''}{with_}",
         stacks=stacks,
         presets=presets,
         places=tuple(_place(stack, preset, cells, matrix, ids, usual) for preset in presets for stack in stacks),

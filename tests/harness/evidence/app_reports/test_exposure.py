@@ -87,7 +87,7 @@ def kept(results: Results, record: Record, *lines: Progress) -> Exposure:
     return exposure_of(record, results.folder_of(record.intent.run_id))
 
 
-LINES = (line("first-step", 0, 20.0), line("step", 1, 30.0), line("step", 60, 90.0))
+SHOWN = (line("first-step", 0, 20.0), line("step", 1, 30.0), line("step", 60, 90.0))
 
 
 def test_a_record_of_an_earlier_harness_has_that_of_its_progress(results: Results, make_record: MakeRecord) -> None:
@@ -96,7 +96,7 @@ def test_a_record_of_an_earlier_harness_has_that_of_its_progress(results: Result
         del values[name]
     values["finished"] = values["intent"]["started"] + 120.0
     old = Record.model_validate(values)
-    assert kept(results, old, *LINES) == Exposure(True, 60.0)
+    assert kept(results, old, *SHOWN) == Exposure(True, 60.0)
     (row,) = Index(results).rows()
     assert (row.first_step, row.exposure_seconds) == (True, 60.0)
 
@@ -108,7 +108,7 @@ def test_where_its_progress_is_gone_a_run_that_completed_started(results: Result
 
 
 def test_what_the_harness_saw_itself_goes_before_what_the_app_wrote(results: Results, make_record: MakeRecord) -> None:
-    assert kept(results, make_record("a"), *LINES) == Exposure(True, 3600.0)
+    assert kept(results, make_record("a"), *SHOWN) == Exposure(True, 3600.0)
 
 
 @pytest.mark.parametrize(("at", "seconds"), [(1e9, 3600.0), (-1e9, 0.0)])
@@ -119,4 +119,4 @@ def test_what_an_app_wrote_is_no_longer_than_the_run(
     old = record.model_copy(
         update={"first_step": None, "exposure_seconds": None, "finished": record.intent.started + 3600.0}
     )
-    assert kept(results, old, *LINES, line("step", 61, at)) == Exposure(True, seconds)
+    assert kept(results, old, *SHOWN, line("step", 61, at)) == Exposure(True, seconds)

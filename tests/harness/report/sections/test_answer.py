@@ -270,6 +270,14 @@ def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_exclude
     }
 
 
+def test_the_title_of_a_grid_counts_the_runs_that_were_imported(
+    answer: Callable[..., Answer], make_rows: MakeRows
+) -> None:
+    others = [row._replace(imported=True) for row in make_rows("cpu-no-sdma", 2)]
+    (grid,) = answer(make_rows("cpu-plain", 1), others).grids
+    assert grid.title == "On the CPU, workload quick, with 2 imported runs"
+
+
 def test_a_grid_names_the_workload_of_most_cells_and_that_of_the_others(
     answer: Callable[..., Answer], make_rows: MakeRows
 ) -> None:
