@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.wording import many, percent
 from harness.campaign.controls.shrink import Over, failed_run, require_failed, require_shrinkable
@@ -70,6 +71,8 @@ def minimise_run(
     chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
     bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
     with search_shown(settings, watched="") as display:
+        took = span(record.seconds)
+        display.notice(f"{intent.run_id} took {took}; at most {many(max_runs, 'run')} of it or of parts of it follow")
         runs = shrinking_runs(over, bench, failed, max_runs, display)
         # They have a results folder of their own.
         display.command = settings.invocation.in_results(runs.bench.results.folder).command

@@ -265,7 +265,9 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     If the same command would end in the same way, it is a changed one: one without containers where a base image is
     missing, or one with a budget that has room for a run.
     """
-    words = typed_words()
+    own, others = own_words(typed_words())
+    # A person reads the command, also in `matrix status` later.
+    words = (*(word for word in own if word != "--json"), *others)
     if ended.error:
         return Command(command=settings.invocation.command(*words), why="continues this campaign")
     if bench.lacks_base and not ended.interrupted and not ended.succeeded:

@@ -109,7 +109,9 @@ def test_the_session_that_crashes_is_found_though_the_search_is_killed_on_the_wa
     process.send_signal(signal.SIGKILL)
     process.wait(240)
     made = len(place.records())
-    hint = re.search("`(.* explain .*)` says more", (place.folder / "said.txt").read_text())
+    told = (place.folder / "said.txt").read_text()
+    assert re.search(rf"{run} took [\w. ]+; at most \d+ runs of it or of parts of it follow", told)
+    hint = re.search("`(.* explain .*)` says more", told)
     assert hint
     explained = subprocess.run(f"{hint[1]} --json", shell=True, capture_output=True, text=True, check=True)
     assert json.loads(explained.stdout)["diagnosis"] == "crash"

@@ -256,6 +256,8 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
     assert printed["conclusion"]["sentence"] == printed["answer"]["sentence"] == "It is so."
     assert printed["conclusion"]["continues"] is continues
+    # A person reads this later, in `matrix status`.
+    assert "--json" not in printed["answer"]["next"]["command"]
 
 
 @pytest.mark.slow

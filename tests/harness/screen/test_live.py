@@ -78,6 +78,8 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "step 30/120, validate 0/9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
     assert "left" not in " ".join(shown(Scene(NOW, currents=(a_run().advanced(a_line(done=120)),))))
     assert a_run().seconds_left(NOW) == validating.seconds_left(NOW) == 90
+    ending = a_run().advanced(a_line(phase="teardown", done=0, total=None, loss=None))
+    assert "  ending, then verification, loss" in " ".join(shown(Scene(NOW, currents=(ending,))))
     device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
     two = a_run().advanced(a_line(memory=device)).advanced(a_line(rank=1, memory=device))
     assert "2.0 GB RAM + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
