@@ -254,6 +254,10 @@ def ordinary() -> Iterator[Any]:
     shutil.rmtree(home, ignore_errors=True)
     copy = shutil.ignore_patterns(".venv", ".cache", "results", ".git", "*_cache")
     shutil.copytree(CHECKOUT, home, ignore=copy)
+    for fetched in ("wheels", "kernels"):
+        # The folder may be missing, because nothing is fetched when the engine already has the images.
+        if (place := CHECKOUT / ".cache" / fetched).is_dir():
+            shutil.copytree(place, home / ".cache" / fetched)
     uv = str(CHECKOUT / ".venv/bin/uv")
     subprocess.run([uv, "--no-config", "venv", "--quiet", "--python", python, home / ".venv"], check=True)
     locked: list[str | Path] = [
