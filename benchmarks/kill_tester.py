@@ -93,10 +93,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Place:
-    """A results folder with all that `matrix run` needs; with `engine`, its runs are containers of the real app."""
+    """A results folder with all that `matrix run` needs.
+
+    With `engine`, its runs are containers: of the real app, or of the stand-in that the images on `base` contain.
+    """
 
     folder: Path
     engine: Engine | None = None
+    base: str | None = None
 
     @property
     def repeats(self) -> int:
@@ -135,18 +139,13 @@ class Place:
         """Return the command line of `matrix run`, which continues a campaign that was killed."""
         options = ["--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.results.folder)]
         run = ["run", "--repeats", str(self.repeats)]
+        matrix, data = str(CHECKOUT / ".venv" / "bin" / "matrix"), ["--data", str(self.folder / "bars.csv")]
         if self.engine:
-            return [str(CHECKOUT / ".venv" / "bin" / "matrix"), *options, *run, "cpu-plain", "--executor", "docker"]
-        where = [
-            "--executor",
-            "process",
-            "--python",
-            str(self.folder / "python"),
-            "--data",
-            str(self.folder / "bars.csv"),
-        ]
-        matrix = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--root", str(self.root)]
-        return [*matrix, *options, *run, "host-plain", *where]
+            base, bars = (["--base", self.base], data) if self.base else ([], [])
+            return [matrix, *base, *options, *run, "cpu-plain", "--executor", "docker", *bars]
+        python = ["--python", str(self.folder / "python")]
+        where = ["--executor", "process", *python, *data]
+        return [matrix, "--root", str(self.root), *options, *run, "host-plain", *where]
 
     def start(self, point: str | None = None) -> subprocess.Popen[bytes]:
         """Start the harness; with `point`, the harness kills itself there."""
@@ -295,10 +294,10 @@ class Tester:
         return found
 
 
-def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None) -> None:
-    """Carry out a plan of kills on the harness of one results folder, then check what is left."""
+def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None, base: str | None = None) -> None:
+    """Carry out a plan of kills on the harness of one results folder, then check what is left. As in `Place`."""
     with tempfile.TemporaryDirectory(prefix="matrix-kills-", dir="/tmp") as folder:
-        place = Place(Path(folder), engine)
+        place = Place(Path(folder), engine, base)
         place.make()
         tester = Tester(place, figures)
         # The app and the image are made first, because restarts that wait for them are not measured here.

@@ -117,9 +117,14 @@ def run_campaign(
             succeeded=conclusion.reached if conclusion else all_completed and not plan.goal,
             conclusion=conclusion,
             isolation=isolation,
-            hint=None if isolation or interrupted or error else hint(rows, counts_of(bench.results), _answers(bench)),
+            hint=None if isolation or interrupted or error else _hint(rows, prepared),
             error=error,
         )
+
+
+def _hint(rows: Iterable[Row], prepared: PreparedCampaign) -> str | None:
+    bench = prepared.bench
+    return hint(rows, counts_of(bench.results), prepared.matrix, len(bench.gpus), _answers(bench))
 
 
 def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
@@ -181,7 +186,7 @@ def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Displ
     )
     answer = None
     try:
-        others = plain_cells(prepared.matrix, rows, bench)
+        others = plain_cells(prepared.matrix, rows, bench.host.kind)
         question = question_about(suspect, prepared.matrix, plan.workload, bench, others)
         answer = isolate_fault(bench, question, plan.workload, display, plan.controls)
     except UserError as error:

@@ -10,13 +10,14 @@ from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.campaign.controls.isolate import isolate_fault, last_failure, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
-from harness.cli.as_it_failed import as_it_failed
+from harness.cli.as_it_failed import as_it_failed, work_in_words
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
 from harness.cli.workload_choice import DEFAULT_SELECTION, bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
 from harness.host.fingerprint import machine_of
+from harness.matrix.workload_options import OWN_DATA
 from harness.screen.fitted import print_sentences
 from harness.search.fault_isolation import MOST_RUNS
 
@@ -59,13 +60,16 @@ def isolate_command(
     place = bench_options(settings, options)
     bench, _ = open_bench_for(place, [chosen, *others], workload)
     rows = Index(results).rows()
-    stacks = others or plain_cells(matrix, rows, bench)
+    stacks = others or plain_cells(matrix, rows, bench.host.kind)
     took = [row.seconds for row in rows if row.workload == workload.name and row.outcome == "completed"]
     each = f"of about {span(median(took))} each" if took else f"each of {span(workload.time_limit)} at most"
+    if failed and failed.workload == OWN_DATA:
+        each = "each as long as these epochs take"
     suspect = suspect_of(cell, failed.workload if failed else workload.name, bench)
     question = question_about(suspect, matrix, workload, bench, stacks)
+    what = f"runs of {work_in_words(workload, failed)} {question.places_in_words}"
     with search_shown(settings) as display:
-        display.notice(f"{question.in_words(workload)}; at most {max_runs}, {each}; --workload names another")
+        display.notice(f"{what}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))

@@ -40,6 +40,7 @@ from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, work_in_words
 from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
@@ -130,7 +131,9 @@ def status(
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
     beside += [*of_results.changes_in_words(shown), *sentences(answers)]
-    beside += filter(None, [*(one.in_words for one in unfinished), _hint(everything, counts, machine, answers)])
+    beside += filter(
+        None, [*(one.in_words for one in unfinished), _hint(everything, counts, settings.matrix, host, answers)]
+    )
     if len(shown) < len(verdicts):
         beside.append(
             f"not shown: {many(len(verdicts) - len(shown), 'verdict')} on variants of cells; --variants shows them"
@@ -253,15 +256,17 @@ def _print_following(
     print_next(out, known.steps[0])
 
 
-def _hint(rows: Iterable[Row], counts: Counts, machine: str, answers: Sequence[FaultIsolation]) -> str | None:
+def _hint(
+    rows: Iterable[Row], counts: Counts, matrix: Matrix, host: HostFacts, answers: Sequence[FaultIsolation]
+) -> str | None:
     """Return how to find what is at fault in this machine's runs; None when none of its GPU runs failed."""
-    here = [row for row in rows if row.machine == machine and not row.imported]
+    here = [row for row in rows if row.machine == host.machine and not row.imported]
     if all(row.outcome == "completed" or row.device == "cpu" for row in here):
         return None
     # Imported here because the modules that explain failures take time to import.
     from harness.campaign.controls.isolate import hint  # noqa: PLC0415
 
-    return hint(here, counts, answers)
+    return hint(here, counts, matrix, len(host.gpus), answers)
 
 
 def _tags(results: Results) -> list[KnownGood]:

@@ -30,6 +30,8 @@ from harness.run.spec import resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import RecountedError, Trial, Trials
 
+# Prefix of the campaigns of searches for the variables that matter.
+MINIMISE = "minimise-"
 _Found = TypeVar("_Found")
 
 
@@ -82,7 +84,7 @@ def minimise_cell(
     run = bench.requested_run(placed, "minimise", workload)
     what = [cell.id, environment.hash(cell.preset), run.workload_hash, bench.host.fingerprint, run.gpus]
     data = bench.data_of(workload, environment)
-    campaign = f"minimise-{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
+    campaign = f"{MINIMISE}{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
 
     def search(passed: Callable[[Cell], bool]) -> Minimum:
         def passed_with(chosen: VariableSet) -> bool:

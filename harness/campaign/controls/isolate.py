@@ -12,7 +12,7 @@ from harness.base.wording import listed
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PlannedRun
-from harness.campaign.controls.comparisons import PlacedTrials, searched
+from harness.campaign.controls.comparisons import MINIMISE, PlacedTrials, searched
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import Runner
 from harness.diagnosis.rules import load_signatures
@@ -65,12 +65,12 @@ class Question:
         """The controls that these cells and GPUs allow."""
         return Controls("cell" in self.cells, "other-plain" in self.cells, len(self.gpus) > 1)
 
-    def in_words(self, workload: Workload) -> str:
-        """Return what is going to be run, and where."""
-        by = "" if workload.strategy == "single" else f" by strategy {workload.strategy}"
+    @property
+    def places_in_words(self) -> str:
+        """The cells that are going to be run, and the GPUs."""
         cells = listed([one.id for one in self.cells.values()])
         places = " and on ".join(f"GPU {' and '.join(map(str, one))}" for one in self.gpus)
-        return f"runs of workload {workload.name}{by} in {cells}, on {places}"
+        return f"in {cells}, on {places}"
 
 
 def may_be_the_hosts(row: Row, counts: Counts) -> bool:
@@ -137,7 +137,7 @@ def _places(gpu: int, cell: Cell, workload: Workload, gpus: Sequence[int]) -> tu
     return ((gpu,), *((one,) for one in others[:1]))
 
 
-def plain_cells(matrix: Matrix, rows: Iterable[Row], bench: Bench) -> list[Cell]:
+def plain_cells(matrix: Matrix, rows: Iterable[Row], host_kind: str) -> list[Cell]:
     """Return the `plain` cells that ran on a GPU of this kind of host, those that completed most often first.
 
     Runs that failed for a reason of their own stack, such as no code for this GPU, say nothing of another stack and are
@@ -145,22 +145,25 @@ def plain_cells(matrix: Matrix, rows: Iterable[Row], bench: Bench) -> list[Cell]
     """
     completed: Counter[str] = Counter()
     for row in rows:
-        if row.host_kind == bench.host.kind and row.device != "cpu" and row.diagnosis not in OF_THE_STACK:
+        if row.host_kind == host_kind and row.device != "cpu" and row.diagnosis not in OF_THE_STACK:
             completed[row.cell] += row.outcome == "completed"
     cells = (matrix.cells[cell] for cell, _ in completed.most_common() if cell in matrix.cells)
     return [cell for cell in cells if not variable_names(cell.preset) and cell.stack.accelerator == "rocm"]
 
 
-def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] = ()) -> str | None:
+def hint(
+    rows: Iterable[Row], counts: Counts, matrix: Matrix, gpus: int, answers: Iterable[FaultIsolation] = ()
+) -> str | None:
     """Return a hint to run `matrix isolate` for these runs of one machine; None if no failure is left to explain.
 
-    `answers` are the earlier answers for that machine.
+    `gpus`: the number of GPUs of that machine.
+    `answers`: the earlier answers for it.
     """
     rows = list(rows)
     by_id = {row.run_id: row for row in rows}
     asked = {one.cell: one.at for one in answers}
     new = [one for one in suspects(rows, counts) if by_id[one.last].started > asked.get(one.cell, 0.0)]
-    found = [one for one in new if _can_be_varied(by_id[one.last], rows)]
+    found = [one for one in new if _can_be_varied(by_id[one.last], rows, matrix, gpus)]
     if not found:
         return None
     first, more = found[0], len(found) - 1
@@ -176,11 +179,12 @@ def hint(rows: Iterable[Row], counts: Counts, answers: Iterable[FaultIsolation] 
     )
 
 
-def _can_be_varied(failed: Row, rows: Iterable[Row]) -> bool:
-    """Return whether controls of a run can differ from it: `question_about` refuses what sets nothing, on all GPUs."""
-    if failed.preset != "plain" or len(json.loads(failed.gpus)) <= 1:
+def _can_be_varied(failed: Row, rows: Iterable[Row], matrix: Matrix, gpus: int) -> bool:
+    """Return whether controls of a run can differ from it: `question_about` refuses others."""
+    on_one = len(json.loads(failed.gpus)) == 1
+    if failed.preset != "plain" or (on_one and gpus > 1):
         return True
-    return any(row.stack != failed.stack and row.device != "cpu" and row.preset == "plain" for row in rows)
+    return any(cell.stack.name != failed.stack for cell in plain_cells(matrix, rows, failed.host_kind))
 
 
 def isolate_fault(
@@ -265,10 +269,13 @@ def suspect_of(cell: str, workload: str, bench: Bench) -> Suspect:
 def last_failure(results: Results, machine: str, matrix: Matrix, cell: str) -> Intent | None:
     """Return the newest run of a cell on this machine that failed in a way that a GPU or the host can cause.
 
-    None if there is none of a workload of the matrix file, and none of a training of the user's own data.
+    None if there is none of a workload of the matrix file, and none of a training of the user's own data. A search's
+    own runs are left out, or else it would not continue when it is called again.
     """
     rows = [row for row in Index(results).rows() if row.machine == machine and not row.imported]
-    mine = [row for row in rows if row.cell == cell and row.workload in (*matrix.workloads, OWN_DATA)]
+    known = (*matrix.workloads, OWN_DATA)
+    asked = [row for row in rows if not (row.campaign or "").startswith(MINIMISE)]
+    mine = [row for row in asked if row.cell == cell and row.workload in known]
     found = suspects(mine, counts_of(results))
     record = results.record(found[0].last) if found else None
     return record.intent if record else None

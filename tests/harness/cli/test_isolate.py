@@ -41,10 +41,10 @@ def ask(tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.
 
     monkeypatch.setattr(isolate, "isolate_fault", isolate_fault)
 
-    def make(*options: str, **values: Any) -> tuple[Any, Any, Any, Result]:
+    def make(*options: str, run_id: str = "hung", **values: Any) -> tuple[Any, Any, Any, Result]:
         data = {"path": str(bars), "sha256": "d" * 64}
         known = {"cell": CELL, "device": "cuda", "gpus": (0, 1), "host": host, "executor": "process", "data": data}
-        record = make_record("hung", "hung", "no-progress", **{**known, **values})
+        record = make_record(run_id, "hung", "no-progress", **{**known, **values})
         write_json(results.begin(record.intent) / "record.json", record.model_dump(mode="json", by_alias=True))
         words = ["--root", str(root), "--results", str(results.folder), "isolate", CELL, *options]
         done = CliRunner().invoke(cli, [*words, "--other", "rocm6.2-torch2.5.1-plain"])
@@ -54,35 +54,61 @@ def ask(tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("failed", "options", "repeated"),
+    ("failed", "options", "repeated", "said"),
     [
-        ("standard", (), ("standard", "ddp", ((0, 1),), "merged.csv", "process")),
-        ("own-data", (), ("quick", "ddp", ((0, 1),), "merged.csv", "process")),
+        (
+            "standard",
+            (),
+            ("standard", "ddp", ((0, 1),), "merged.csv", "process"),
+            "workload standard by strategy ddp, as in hung, which failed",
+        ),
+        (
+            "own-data",
+            (),
+            ("quick", "ddp", ((0, 1),), "merged.csv", "process"),
+            "the training of hung, which failed by strategy ddp, with 2 epochs",
+        ),
         (
             "standard",
             ("--workload", "quick", "--executor", "process"),
             ("quick", "single", ((1,), (0,)), None, "process"),
+            "workload quick",
         ),
     ],
 )
 def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
-    failed: str, options: tuple[str, ...], repeated: tuple[Any, ...], ask: Ask
+    failed: str, options: tuple[str, ...], repeated: tuple[Any, ...], said: str, ask: Ask
 ) -> None:
     bench, question, workload, done = ask(*options, workload=failed, options={"strategy": "ddp"})
     data = bench.data and bench.data.name
     assert (workload.name, workload.strategy, question.gpus, data, bench.executor_name) == repeated, done
-    assert f"runs of workload {repeated[0]}" in done.stderr
-    assert "; at most 40, each of " in done.stderr
+    assert f"runs of {said} in {CELL}" in " ".join(done.stderr.split())
+    assert "; at most 40, each " in done.stderr
 
 
 def test_a_failed_training_of_the_users_own_data_is_repeated_on_its_gpu_by_its_rules(ask: Ask) -> None:
-    options = {"rows": "session", "as_of": "open", "accepted": ["vix_range"]}
-    _, question, workload, done = ask(workload="own-data", options=options, gpus=(0,))
+    options = {"rows": "session", "as_of": "open", "accepted": ["vix_range"], "epochs": 50}
+    options |= {"model": ["attention"], "batch_size": 4096, "hidden_layers": [512, 512], "lookback": 40}
+    _, question, workload, done = ask(workload="own-data", options=options, gpus=(0,), time_limit=5000)
     assert (question.suspect.failures, question.suspect.last, question.gpus[0]) == (1, "hung", (0,)), done
     assert (workload.rows, workload.as_of, workload.accepted) == ("session", "open", ("vix_range",))
+    assert (workload.model, workload.batch_size, workload.hidden_layers) == (("attention",), 4096, (512, 512))
+    # Only the number of epochs is smaller, so that the limit on the time of the training is not too short.
+    assert (workload.epochs, workload.lookback, workload.time_limit) == (2, 40, 5000)
 
 
-def test_data_that_are_gone_are_asked_for(ask: Ask, tmp_path: Path) -> None:
-    gone = {"path": str(tmp_path / "gone.csv"), "sha256": "d" * 64}
-    *_, done = ask(workload="own-data", options={}, data=gone)
-    assert f"the data of hung are no longer at {gone['path']}; give them with --data" in str(done.exception)
+def test_the_runs_of_a_search_are_not_repeated_by_the_next_one(ask: Ask) -> None:
+    options = {"accepted": ["vix_range"]}
+    ask(workload="own-data", options=options, gpus=(0,))
+    *_, workload, done = ask(
+        run_id="later", workload="quick", options={}, gpus=(0,), campaign="minimise-x", started=2e9
+    )
+    assert workload.accepted == ("vix_range",), done
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("/nowhere/gone.csv", "are no longer at /nowhere/gone.csv"), ("<data>", "are on another host")]
+)
+def test_data_that_are_gone_are_asked_for(ask: Ask, path: str, said: str) -> None:
+    *_, done = ask(workload="own-data", options={}, data={"path": path, "sha256": "d" * 64})
+    assert f"the data of hung {said}; give them with --data" in str(done.exception)

@@ -207,7 +207,9 @@ def test_which_failures_a_host_can_cause(
     assert not may_be_the_hosts(on_cpu, count_runs([on_cpu]))
 
 
-def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Callable[..., Row]) -> None:
+def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(
+    gpu_row: Callable[..., Row], matrix: Matrix
+) -> None:
     rows = [
         gpu_row("r1", "hung", started=1.0),
         gpu_row("r2", "hung", gpus=(1,), started=2.0),
@@ -217,12 +219,12 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(gpu_row: Ca
     ]
     counts = count_runs(rows)
     assert suspects(rows, counts) == [Suspect(CELL, 3, 1, "r3"), Suspect(PLAIN, 1, 0, "r4")]
-    sentence = hint(rows, counts)
+    sentence = hint(rows, counts, matrix, 2)
     assert sentence is not None
     assert sentence.startswith(f"{CELL}: 3 runs of it failed")
     assert "as did 1 other cell" in sentence
-    assert hint([rows[0]], counts, [cast("Any", _Answer(CELL, 1.5))]) is None
-    assert hint(rows[:2], counts, [cast("Any", _Answer(CELL, 1.5))]) is not None
+    assert hint([rows[0]], counts, matrix, 2, [cast("Any", _Answer(CELL, 1.5))]) is None
+    assert hint(rows[:2], counts, matrix, 2, [cast("Any", _Answer(CELL, 1.5))]) is not None
 
 
 def test_no_hint_leads_to_a_question_that_is_refused(
@@ -232,19 +234,29 @@ def test_no_hint_leads_to_a_question_that_is_refused(
     with pytest.raises(UserError, match="no other stack is known to run here, and it runs on all its GPUs at once"):
         question_about(suspect, matrix, workload, bench, [])
     row = gpu_row("r1", "hung", cell=PLAIN, preset="plain", gpus=(0, 1))
+    alone = row._replace(gpus="[0]")
     other = gpu_row("r2", cell=OTHER, stack="rocm6.2-torch2.5.1", preset="plain")
-    assert hint([row], count_runs([row])) is None
-    for rows in ([row, other], [row._replace(preset="notes-stable")], [row._replace(gpus="[0]")]):
-        assert hint(rows, count_runs(rows)) is not None
+    unfit, gone = other._replace(outcome="failed", diagnosis="missing-arch"), other._replace(cell="rocm1.0-plain")
+    for rows, gpus in (([row], 2), ([alone], 1), ([row, unfit], 2), ([alone, unfit], 1), ([row, gone], 2)):
+        assert hint(rows, count_runs(rows), matrix, gpus) is None
+    for rows, gpus in (
+        ([row, other], 2),
+        ([row._replace(preset="notes-stable")], 2),
+        ([alone], 2),
+        ([alone, other], 1),
+    ):
+        assert hint(rows, count_runs(rows), matrix, gpus) is not None
 
 
-def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_training(gpu_row: Callable[..., Row]) -> None:
+def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_training(
+    gpu_row: Callable[..., Row], matrix: Matrix
+) -> None:
     row = gpu_row("r1", "hung")._replace(own_program=True, workload="app-mine")
-    given = hint([row], count_runs([row]))
+    given = hint([row], count_runs([row]), matrix, 2)
     assert given is not None
     assert f"as a workload of the matrix file, `matrix isolate {CELL} --workload NAME` tells" in given
     named = row._replace(workload="mine")
-    assert f"; `matrix isolate {CELL}` tells" in (hint([named], count_runs([named])) or "")
+    assert f"; `matrix isolate {CELL}` tells" in (hint([named], count_runs([named]), matrix, 2) or "")
 
 
 class _Answer:
@@ -262,4 +274,4 @@ def test_the_other_stack_is_the_plain_one_that_completed_most(
         gpu_row("r4", "hung", cell="rocm6.3-torch2.8.0-plain"),
         gpu_row("r5", cell="cpu-plain", device="cpu", gpus=()),
     ]
-    assert [cell.id for cell in plain_cells(matrix, rows, bench)] == [OTHER, "rocm6.3-torch2.8.0-plain"]
+    assert [cell.id for cell in plain_cells(matrix, rows, bench.host.kind)] == [OTHER, "rocm6.3-torch2.8.0-plain"]
