@@ -48,8 +48,8 @@ NAMED = '$(subst ','\'',$(UNKNOWN))'
 OPTION = --$(shell echo $(NAMED) | tr A-Z_ a-z-) $(value $(UNKNOWN))
 # A target may insist on its own variable, and then its option does not do.
 MEANT = $(filter $(shell echo $(NAMED) | tr a-z A-Z),$(foreach goal,$(MAKECMDGOALS),$(TAKES_$(goal))))
-# ARGS comes after the command, and takes none of the options before it.
-BEFORE = $(filter --matrix --results --base --index --target --wheels --root,$(firstword $(OPTION)))
+# ARGS comes after the command, and takes none of the options before it. `train` has a --target of its own.
+BEFORE = $(filter --matrix --results --base --index --wheels --root $(if $(filter train,$(MAKECMDGOALS)),,--target),$(firstword $(OPTION)))
 WITH_OPTION = an option of the command goes into ARGS='$(OPTION)'$(COMMA) a variable of the environment before make
 WITHOUT_MAKE = `.venv/bin/matrix $(OPTION) $(firstword $(MAKECMDGOALS:matrix-test=run)) ...` takes it
 OF_OPTION = $(if $(BEFORE),$(WITHOUT_MAKE),$(WITH_OPTION))

@@ -36,6 +36,8 @@ OF_PROCESS = re.compile(
     # Warnings that any process can have printed, without rights, also from a container.
     r"|futex_wake_op: |sock_set_timeout: |netlink: (?:'|\d+ bytes left)|__vm_enough_memory: |warning: (?:process )?`"
     r"|calls setitimer\(\)|/oom_adj is deprecated|\(\d+\) uses deprecated |\(\d+\): (?:VmData|Using mlock) "
+    r"|uses obsolete \(PF_INET|attempted to duplicate a private mapping|\bLOCK_MAND\b|pids controller in /"
+    r"|: Unknown parameter '|: Bad value for '"
     r"|memfd_create\(\)|\): Uhuuh, elf segment|vmalloc error: |unexpected fatal signal|reached RLIMIT_SIGPENDING"
 )
 NAMED = re.compile(r"(?<=rocess |thread ).{1,15}(?= pid \d)|(?<= comm ).{1,15}(?=:)|(?<=s! \[).{1,15}(?=:\d)")

@@ -39,7 +39,7 @@ def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
 def _version(text: str) -> str:
     # What a version of Python's packaging may have besides, such as spaces, would be words of a shell in a Dockerfile.
     try:
-        if re.fullmatch(r"[0-9][0-9A-Za-z.+]*", text):
+        if re.fullmatch(r"[0-9][0-9A-Za-z.+_-]*", text):
             Version(text)
             return text
     except InvalidVersion:

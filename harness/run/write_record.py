@@ -7,7 +7,7 @@ from harness.base.errors import UserError
 from harness.base.interrupts import shielded
 from harness.base.text import safe_text
 from harness.environments.docker.own_images import is_own
-from harness.evidence.app_reports.exposure import said_all_at_once
+from harness.evidence.app_reports.exposure import Exposure, said_all_at_once
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Interruption, Record
 from harness.evidence.outcome.decide import APP_EXITS, undecided
@@ -90,6 +90,8 @@ def _record(
     said = f": {_said(spec)}" if its_own_end and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
     exposure = watch.progress.exposure.exposure
+    if outcome.name == "failed" and said_all_at_once(spec.request.program, exposure):
+        exposure = Exposure(False, 0.0)
     return Record(
         intent=spec.intent,
         outcome=outcome.name,
@@ -110,8 +112,7 @@ def _record(
         not_verified=evidence.not_verified,
         steps_accounted=evidence.steps_accounted,
         longest_stall=watch.longest_stall,
-        first_step=exposure.first_step
-        and not (outcome.name == "failed" and said_all_at_once(spec.request.program, exposure)),
+        first_step=exposure.first_step,
         exposure_seconds=exposure.seconds,
         interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
         idle_seconds=watch.stall_at_interrupt.idle if watch.stall_at_interrupt else None,

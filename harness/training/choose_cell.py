@@ -69,7 +69,7 @@ def choose_training_cell(
     if request.cell is None:
         try:
             suspension = suspension_by(results, matrix)
-            evidence = resolve_tag(request.registry, host, results, now, request.strategy, suspension)
+            evidence = resolve_tag(request.registry, host, results, now, request.strategy, suspension, matrix.cells)
             summary = f"{evidence.cell}: {evidence.tag}, {evidence.shown}"
             if not is_of_strategy(evidence.scope, request.strategy):
                 summary += (

@@ -43,7 +43,7 @@ def _in_words(training: Training, constant: float | None) -> str:
     kept, done, asked = training.kept_epoch, training.epochs_done, training.epochs_requested
     epochs = f"epoch {kept} of {done} is kept" if kept else many(done, "epoch")
     at_its_end = training.resumed_at[-1:] == (training.steps_done,)
-    more = "; resumed at that end, it goes on only with --patience 0" if at_its_end else ""
+    more = "; resumed at that end, it goes on only with a larger --patience, or with 0" if at_its_end else ""
     early = f" (stopped early, of {asked}: later ones were no better{more})" if training.stopped_early else ""
     losses = {epoch.epoch: epoch.validation for epoch in training.epoch_losses}
     loss = losses.get(kept or done)

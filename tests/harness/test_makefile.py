@@ -203,6 +203,8 @@ def test_the_doctor_is_asked_by_its_own_target() -> None:
         ),
         (["train", "DATA=a.csv", "EPOCHS=5"], "an option of the command goes into ARGS='--epochs 5'"),
         (["train", "DATA=a.csv", "MATRIX=my.yaml"], "; `.venv/bin/matrix --matrix my.yaml train ...` takes it."),
+        (["matrix-test", "TARGET=gfx1100"], "; `.venv/bin/matrix --target gfx1100 run ...` takes it."),
+        (["train", "DATA=a.csv", "TARGET=up-30"], "; an option of the command goes into ARGS='--target up-30', "),
         (["matrix-test", "RESULTS=b"], "; `.venv/bin/matrix --results b run ...` takes it."),
         (["doctor", "build", "ROOT=x"], "; `.venv/bin/matrix --root x doctor ...` takes it."),
         (["base", "ROOT=x"], "LOCK= MIRROR=; `images/base.sh --help` explains them."),

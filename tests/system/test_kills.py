@@ -51,7 +51,8 @@ plan = Plan(matrix.workloads["trivial"], runs, (), 0, 0, None, "", 0, None)
 display = CampaignDisplay(Console(stderr=True))
 # On a busy host, one campaign may end before the other has imported everything.
 (place.folder / f"ready-{os.getpid()}").touch()
-while len(list(place.folder.glob("ready-*"))) < 2:
+until = time.monotonic() + 120
+while len(list(place.folder.glob("ready-*"))) < 2 and time.monotonic() < until:
     time.sleep(0.05)
 with begin_or_continue(plan, bench) as (campaign, _):
     run_plan(plan, campaign, Runner(bench, plan.workload, display, campaign.id, len(runs)))

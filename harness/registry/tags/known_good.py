@@ -1,6 +1,7 @@
 """Chooses the known-good tag that a host may use, and gives the reasons against others."""
 
 from collections import Counter
+from collections.abc import Container
 
 from harness.base.durations import day_of
 from harness.base.errors import UserError
@@ -76,12 +77,14 @@ def resolve_tag(
     now: float,
     strategy: Strategy | None = None,
     suspension: Suspension = lambda _: None,
+    cells: Container[str] | None = None,
 ) -> KnownGood:
     """Return the newest promotion that this host may use; a host with GPUs may use none of a CPU.
 
     - `registry`: the registry with the history; None for the history in the results folder.
     - `strategy`: promotions whose runs used this strategy come first.
     - `suspension`: returns why a promotion is suspended: later runs of its image reset a GPU, or failed too often.
+    - `cells`: the cells of the matrix file; promotions of others come last.
 
     Raises:
         NothingPromotedError: when no tag is in force.
@@ -92,7 +95,14 @@ def resolve_tag(
     tags = RegistryTags(registry) if registry else None
     found = standing_tags(tags.moves() if tags else read_moves(results))
     newest_first = sorted(found.values(), key=lambda evidence: evidence.promoted_at, reverse=True)
-    asked_first = sorted(newest_first, key=lambda one: strategy is not None and not is_of_strategy(one.scope, strategy))
+
+    def is_later(one: KnownGood) -> tuple[bool, bool]:
+        return (
+            cells is not None and one.cell not in cells,
+            strategy is not None and not is_of_strategy(one.scope, strategy),
+        )
+
+    asked_first = sorted(newest_first, key=is_later)
     if not asked_first:
         place = registry or results.folder / PROMOTIONS
         raise NothingPromotedError(f"{place}: no known-good tag is in force; `matrix promote` creates one")

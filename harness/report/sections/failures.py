@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from harness.base.wording import many
+from harness.base.wording import listed, many
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
@@ -17,6 +19,15 @@ SHOWN = 5
 LONGEST = 120
 
 
+class Helped(NamedTuple):
+    """A cell in which the work of failed runs passed, and in how many of its runs that passed or failed alike."""
+
+    cell: str
+    preset: str
+    passes: int
+    runs: int
+
+
 @dataclass(frozen=True)
 class Failure:
     """A diagnosis and its cause, with the counted runs that have both, their cells, and the newest run with its stack.
@@ -25,7 +36,7 @@ class Failure:
     `detail`: how the newest run ended, in words.
     `others`: the number of these runs whose details have another wording.
     `presets`: the presets of their cells.
-    `helped`: the cells of the same stacks in which the same work passed, with the preset of each.
+    `helped`: the cells of the same stacks in which the same work passed.
     `on_one_gpu`: a sentence if they failed on one GPU alone, and the same work passed on another.
     """
 
@@ -38,7 +49,7 @@ class Failure:
     detail: str
     others: int
     presets: tuple[str, ...] = ()
-    helped: tuple[tuple[str, str], ...] = ()
+    helped: tuple[Helped, ...] = ()
     on_one_gpu: str = ""
 
 
@@ -56,7 +67,7 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
         if row.run_id in failed:
             diagnosis = counts[row.run_id].diagnosis or row.diagnosis or row.outcome
             found.setdefault((diagnosis, row.rule), []).append(row)
-    listed = [
+    of_each = [
         Failure(
             diagnosis,
             len(runs),
@@ -72,13 +83,15 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
         )
         for (diagnosis, _), runs in found.items()
     ]
-    return sorted(listed, key=lambda one: -one.count)
+    return sorted(of_each, key=lambda one: -one.count)
 
 
-def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[tuple[str, str], ...]:
+def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[Helped, ...]:
     """Return the cells in which the work of these runs passed, on the same GPUs of the same machine."""
     work = {_work(row) for row in runs}
-    return tuple(dict.fromkeys((row.cell, row.preset) for row in passed if _work(row) in work))
+    passes = Counter((row.cell, row.preset) for row in passed if _work(row) in work)
+    alike = Counter((row.cell, row.preset) for row in runs)
+    return tuple(Helped(*one, count, count + alike[one]) for one, count in passes.items())
 
 
 def _work(row: Row) -> tuple[str, ...]:
@@ -134,8 +147,10 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
-    helped = {cell: preset for cell, preset in one.helped if preset in explanation.presets}
-    tried = [name for name in explanation.presets if name in one.presets and name not in helped.values()]
+    helped = [found for found in one.helped if found.preset in explanation.presets]
+    with_success = {found.preset for found in helped}
+    tried = [name for name in explanation.presets if name in one.presets and name not in with_success]
     in_vain = f" Tried, with the same failure: {names(tried)}." if tried else ""
-    passed = f" The same work passed in {names(list(helped))}." if helped else ""
+    times = [f"`{found.cell}` passed {found.passes} of {many(found.runs, 'run')}" for found in helped]
+    passed = f" Tried on the same work: {listed(times)}." if times else ""
     return f"{said} {cause}. What helps: {remedy}.{in_vain}{passed}"

@@ -260,6 +260,12 @@ def test_what_happens_to_another_device_is_no_reset_of_a_gpu() -> None:
         ("memfd_create() without MFD_EXEC nor MFD_NOEXEC_SEAL, pid=1 'GPU Hang'", "unknown"),
         ("GPU Hang[1]: memfd_create() called without MFD_EXEC or MFD_NOEXEC_SEAL set", "unknown"),
         ("GPU Hang (1): Using mlock ulimits for SHM_HUGETLB is obsolete", "unknown"),
+        ("GPU Hang uses obsolete (PF_INET,SOCK_PACKET)", "unknown"),
+        ("GPU Hang (1): attempted to duplicate a private mapping with mremap.  This is not supported.", "unknown"),
+        ("GPU Hang(1): Attempt to set a LOCK_MAND lock via flock(2).", "unknown"),
+        ("cgroup: fork rejected by pids controller in /user.slice/GPU mode1 reset", "unknown"),
+        ("tmpfs: Unknown parameter 'GPU mode1 reset'", "unknown"),
+        ("tmpfs: Bad value for 'GPU mode1 reset'", "unknown"),
         ("1 (GPU Hang): Uhuuh, elf segment at 7 requested but the memory is mapped already", "unknown"),
     ],
 )

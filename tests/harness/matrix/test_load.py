@@ -361,6 +361,12 @@ def test_a_file_of_schema_1_is_read_with_its_former_keys(write_matrix: WriteMatr
         load_matrix(file)
 
 
+@pytest.mark.parametrize("torch", ["2.8.0a0+git-abc", "2.8.0-1", "2.9.1"])
+def test_a_base_may_have_any_version_of_torch(write_matrix: WriteMatrix, torch: str) -> None:
+    stack = f'cpu-b: {{accelerator: cpu, torch: "{torch}", torch_from_base: true}}'
+    assert list(load_matrix(write_matrix(STACKS + stack)).stacks.values())[-1].torch == torch
+
+
 def test_executors_that_follow_from_a_stack_may_be_given(write_matrix: WriteMatrix) -> None:
     given = {
         "b: {accelerator: any, executors: [process]}": ("process",),

@@ -135,12 +135,15 @@ def test_a_traceback_is_the_reason_of_a_failure(make: Make, text: str, diagnosis
     ("text", "diagnosis"),
     [
         ("open('no-such-file')", "app-error"),
+        ("import time; print('reads', flush=True); time.sleep(0.5); print('on', flush=True); 1 / 0", "app-error"),
         ("import argparse; argparse.ArgumentParser().parse_args(['--epcohs'])", "refused"),
     ],
 )
 def test_what_a_program_prints_as_it_fails_is_no_start(make: Make, text: str, diagnosis: str) -> None:
     failed = make(text, progress="stdout")
     assert (failed.outcome, failed.diagnosis, failed.first_step) == ("failed", diagnosis, False)
+    # The survival of runs is computed from this time.
+    assert failed.exposure_seconds == 0
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def test_the_kept_epoch_is_reported_beside_a_constant_answer(
 
 
 def test_what_stopped_early_and_is_resumed_at_its_end_says_what_goes_on(result: Result, tmp_path: Path) -> None:
-    goes_on = "; resumed at that end, it goes on only with --patience 0"
+    goes_on = "; resumed at that end, it goes on only with a larger --patience, or with 0"
     for resumed_at, told in (((), ""), ((8,), ""), ((8, 12), goes_on)):
         resumed = result.model_copy(update={"steps_done": 12, "resumed_at": resumed_at})
         (said,) = losses_in_words(resumed, RunFolder(tmp_path), tmp_path, "bars")

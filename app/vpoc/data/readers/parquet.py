@@ -94,10 +94,13 @@ def _refuse_what_fills_memory(path: Path, kinds: Mapping[str, pl.DataType], name
         raise UserError(f"{path}: has {rows:,} rows; more than {MOST_ROWS:,} are not read: divide it by years")
     if rows * len(kinds) > max(LARGE, MOST_VALUES_A_BYTE * path.stat().st_size):
         raise UserError(f"{path}: has {rows:,} rows in {path.stat().st_size:,} bytes, too few for bars; make it again")
-    # A 32-bit sum would overflow.
-    texts = [
-        pl.col(column).str.len_bytes().cast(pl.UInt64).sum() for column, kind in kinds.items() if kind == pl.String
+    lengths = [
+        pl.col(column).str.len_bytes() if kind == pl.String else pl.col(column).cat.len_bytes()
+        for column, kind in kinds.items()
+        if kind in (pl.String, pl.Categorical, pl.Enum)
     ]
+    # A 32-bit sum would overflow.
+    texts = [length.cast(pl.UInt64).sum() for length in lengths]
     most = min(MOST_TEXT, MOST_TEXT_A_CELL * rows * len(texts))
     if texts and (size := sum(file.select(texts).collect(engine="streaming").row(0))) > most:
         remedy = "divide it by years" if most == MOST_TEXT else "no symbol or stamp is so long"

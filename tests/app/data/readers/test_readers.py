@@ -417,10 +417,13 @@ def test_a_parquet_file_of_one_row_repeated_millions_of_times_is_refused_before_
         read_vendor(path)
 
 
-def test_a_parquet_file_with_a_symbol_longer_than_any_is_refused_before_it_is_read(path, monkeypatch):
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["A" * 10_000])], ids=str)
+def test_a_parquet_file_with_a_symbol_longer_than_any_is_refused_before_it_is_read(kind, path, monkeypatch):
     minutes = pl.from_epoch(pl.arange(1_704_724_260, 1_704_724_360, eager=True), "s")
     prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
-    pl.DataFrame({"timestamp": minutes}).with_columns(symbol=pl.lit("A" * 10_000), **prices).write_parquet(path)
+    pl.DataFrame({"timestamp": minutes}).with_columns(symbol=pl.lit("A" * 10_000).cast(kind), **prices).write_parquet(
+        path
+    )
     monkeypatch.setattr(pl, "read_parquet", None)
     with pytest.raises(
         UserError, match="has 1,000,000 bytes of text; more than 100,000 are not read: no symbol or stamp"

@@ -60,6 +60,17 @@ def test_what_used_devices_as_asked_comes_first(results: Results, of_gpu: Eviden
     assert resolve_tag(None, gpu_host, results, NOW, strategy="fsdp") == alone
 
 
+def test_a_tag_of_a_cell_that_the_matrix_lacks_comes_last(
+    results: Results, of_gpu: Evidence, gpu_host: HostFacts
+) -> None:
+    older = promoted(results, of_gpu(promoted_at=NOW - 1))
+    newer = promoted(results, of_gpu(scope="gfx1100-ddp-2", gpu_count=2, promoted_at=NOW, cell="gone-plain"))
+    assert resolve_tag(None, gpu_host, results, NOW) == newer
+    assert resolve_tag(None, gpu_host, results, NOW, cells=("rocm-plain",)) == older
+    assert resolve_tag(None, gpu_host, results, NOW, strategy="ddp", cells=("rocm-plain",)) == older
+    assert resolve_tag(None, gpu_host, results, NOW, cells=("another-plain",)) == newer
+
+
 def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
     results: Results, make_evidence: Evidence, of_gpu: Evidence, gpu_host: HostFacts
 ) -> None:
