@@ -23,7 +23,7 @@ def bad_gpus(seen: SeenRuns) -> tuple[int, ...]:
     worse = Counter[tuple[int, int]]()
     for by_gpu in firsts.values():
         worse.update(pair for pair in permutations(by_gpu, 2) if not by_gpu[pair[0]].passed and by_gpu[pair[1]].passed)
-    orders = max(1, len({gpu for pair in worse for gpu in pair}) ** 2 // 2)
+    orders = sum(1 for _ in permutations({gpu for pair in worse for gpu in pair}, 2))
     bad = {pair[0] for pair, count in worse.items() if _by_chance(count, worse[pair[1], pair[0]]) * orders < ERROR}
     return tuple(sorted(bad))
 

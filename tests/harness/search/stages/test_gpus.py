@@ -8,8 +8,8 @@ from harness.search.stages.gpus import bad_gpus
 from harness.search.stages.runs import SeenRun, SeenRuns
 
 
-def pairs(*outcomes: tuple[bool, bool]) -> SeenRuns:
-    """Return the runs of one cell for each pair, which says whether the cell passed on GPU 0 and on GPU 1."""
+def pairs(*outcomes: tuple[bool, ...]) -> SeenRuns:
+    """Return the runs of one cell for each pair, which says whether the cell passed on GPU 0, on GPU 1, and so on."""
     runs = []
     for number, pair in enumerate(outcomes):
         for gpu, passed in enumerate(pair):
@@ -23,6 +23,12 @@ def test_a_gpu_that_fails_what_the_other_passes_is_bad_when_that_is_no_chance() 
     assert bad_gpus(pairs(*[worse] * 4)) == ()
     assert bad_gpus(pairs(*[worse] * 8)) == (0,)
     assert bad_gpus(pairs(*[(True, False)] * 8)) == (1,)
+
+
+def test_among_three_gpus_six_orders_may_be_unlucky() -> None:
+    worse = (False, True, True)
+    assert bad_gpus(pairs(*[worse] * 9)) == ()
+    assert bad_gpus(pairs(*[worse] * 10)) == (0,)
 
 
 def test_what_fails_or_passes_on_both_says_nothing_of_a_gpu() -> None:
