@@ -110,11 +110,13 @@ def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, 
 
 def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, str]:
     """Return what was seen, by run, where a GPU was reset during a run or was first found unhealthy after it."""
-    steps = list(steps)
+    rows, steps = list(rows), list(steps)
+    machines = {row.run_id: row.machine for row in rows}
     faults = {
         step.run_id: f"the kernel log shows a reset of its GPU: {_quoted(step)}"
         for step in steps
-        if step.check == "kernel-log" and step.good is False
+        # An imported log may name any run, also one of this host.
+        if step.check == "kernel-log" and step.good is False and machines.get(step.run_id) == step.machine
     }
     probes: dict[Gpu, list[HealthStep]] = defaultdict(list)
     for step in steps:

@@ -173,6 +173,12 @@ def test_a_reset_in_the_kernel_log_is_a_failure_of_the_run_it_was_read_for(histo
     assert history.verdict.gpu_faults == ("a", "b")
 
 
+def test_the_log_of_another_machine_convicts_no_run_of_this_one(history: History) -> None:
+    history.run("a")
+    history.probe(False, "a", "after-completion", check="kernel-log", gpu=None, machine="of another host")
+    assert history.counted_as == {"a": "passed"}
+
+
 @pytest.mark.parametrize(
     ("by", "counts_as"),
     [
