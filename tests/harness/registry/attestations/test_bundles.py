@@ -58,6 +58,13 @@ def test_another_key_or_another_word_is_no_signature() -> None:
     assert open_bundle(json.dumps(retyped).encode(), key.public) is None
 
 
+def test_a_bundle_has_one_signature_as_each_takes_as_long_as_the_payload_is_large() -> None:
+    key = ensure_own_key()
+    bundle = json.loads(sign(SAID, key))
+    bundle["dsseEnvelope"]["signatures"] *= 2
+    assert open_bundle(json.dumps(bundle).encode(), key.public) is None
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"dsseEnvelope": 7}', b'{"dsseEnvelope": {"payload": "?"}}'])
 def test_rubbish_is_no_statement(content: bytes) -> None:
     assert open_bundle(content, ensure_own_key().public) is None
