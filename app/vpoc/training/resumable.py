@@ -79,6 +79,8 @@ def _require_history(history: History, epochs: int, done: int, *, validates: boo
     _require([step["step"] for step in history.first_steps] == list(range(1, min(done, FIRST_STEPS) + 1)))
     _require(all(isinstance(step["loss"], float) for step in history.first_steps))
     _require(all(isinstance(step["gradient_norm"], float | None) for step in history.first_steps))
+    # A list of any number of epochs would fill the memory.
+    _require(len(history.epoch_losses) == epochs)
     _require([epoch["epoch"] for epoch in history.epoch_losses] == list(range(1, epochs + 1)))
     for epoch in history.epoch_losses:
         _require(isinstance(epoch["train"], float))

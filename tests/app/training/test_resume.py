@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from vpoc.errors import Interrupted, UserError
 from vpoc.progress import Progress
 from vpoc.training import checkpoint
 from vpoc.training.fit import Fit
+from vpoc.training.loop import FIRST_STEPS
 from vpoc.training.run import train
 
 
@@ -232,6 +234,27 @@ def test_a_checkpoint_that_somebody_invented_is_one_line(options, tmp_path):
             trained(options(epochs=2, keep="best", resume=True), tmp_path)
         checkpoints(tmp_path)[-1].unlink()
         intact.write_bytes(content)
+
+
+@pytest.mark.slow
+def test_the_number_of_epochs_in_a_checkpoint_takes_no_memory(options, tmp_path):
+    steps = trained(options(epochs=1), tmp_path)[0]["steps_done"]
+    epochs = 2_000_000
+
+    def change(document):
+        document["position"]["epoch"] = epochs + 1
+        document["state"]["steps_done"] = epochs * steps
+        first = document["history"]["first_steps"][0]
+        document["history"]["first_steps"] = [{**first, "step": step} for step in range(1, FIRST_STEPS + 1)]
+
+    rewritten(checkpoints(tmp_path)[-1], change)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="holds no state of this training; train without --resume"):
+            trained(options(epochs=2, resume=True), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * epochs
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow
