@@ -39,6 +39,8 @@ NO_GPU_HERE = "No GPU was found here: insert your own render node and the numeri
 ASKS_HELP = frozenset({"--help", "-h"})
 # The programs that `matrix exec` runs, each as arguments of the interpreter.
 IN_CELL = {"vpoc": ("-m", "vpoc"), "python": ()}
+# With `-m`, Python would import from the working folder first, which may hold files that somebody sent.
+VARIABLES = {"vpoc": {"PYTHONSAFEPATH": "1"}, "python": {}}
 
 
 def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str:
@@ -131,7 +133,7 @@ def command_in_cell(
         return (
             sys.executable,
             [sys.executable, *IN_CELL["vpoc"], *command[1:]],
-            {**os.environ, "PYTHONPATH": str(APP)},
+            {**os.environ, "PYTHONPATH": str(APP), **VARIABLES["vpoc"]},
         )
     host = read_host(root)
     cell = best_cell(matrix, host) if cell_id == BEST else matrix.cells[cell_id]
@@ -144,6 +146,7 @@ def command_in_cell(
         raise UnreachableError(f"{error}; {REACH}") from None
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
-    variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}
+    own = {**cell.preset.variables_of(phase), **gpus, **VARIABLES[command[0]]}
+    variables = {**os.environ, **environment.variables, **own}
     python = str(environment.python)
     return python, [python, *IN_CELL[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}

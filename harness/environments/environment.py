@@ -257,7 +257,7 @@ def host_environment(python: Path, notify: Callable[[str], None] = lambda _: Non
     python = python.absolute()
     try:
         # Use as bare an environment as runs will have, because what only the caller's shell provides does not count.
-        bare = {"PATH": os.defpath, "PYTHONNOUSERSITE": "1"}
+        bare = {"PATH": os.defpath, "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
         run = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True, env=bare)
         told = json.loads(run.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

@@ -127,6 +127,9 @@ def _accumulating(steps: int, batch_size: int, micro_batch_size: int | str | Non
 
 def _launch(chosen: dict[str, Any]) -> int:
     """Start this command once per device; return the exit status."""
+    if Path(sys.argv[0]).name != "__main__.py":
+        # With `-m`, unlike this process, the ranks would import from the working folder, whatever files it holds.
+        os.environ["PYTHONSAFEPATH"] = "1"
     count = chosen["devices"]
     if count is None and chosen["device"] == "cuda":
         # In a separate process, so that no rank inherits what torch starts when it looks for GPUs.

@@ -158,3 +158,15 @@ def test_the_notes_command_works_from_an_empty_folder(capsys, merged, tmp_path, 
     assert len({json.loads(model)["weights_sha256"] for model in models}) == 1
     code, _, err = vpoc(capsys, "train", *notes, "--accumulation-steps", 4, "--micro-batch-size", 8)
     assert (code, "say the same; give one of them" in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_ranks_import_nothing_from_the_working_folder(merged, tmp_path):
+    script = tmp_path / "bin" / "vpoc"
+    script.parent.mkdir()
+    script.write_text("from vpoc.cli import main\nmain()\n")
+    (tmp_path / "vpoc.py").write_text("raise SystemExit(99)\n")
+    options = ["--data", merged, *SMALL, "--strategy", "ddp", "--devices", "2"]
+    command = [sys.executable, script, "train", *map(str, options)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,14 +1,17 @@
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.paths import APP
 from harness.campaign import by_hand
 from harness.campaign.bench.open_bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.environments import capabilities
+from harness.environments.environment import Environment
 from harness.environments.python.pins import UnreachableError
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
@@ -65,6 +68,18 @@ def test_help_is_answered_without_an_environment(matrix: Matrix) -> None:
     program, words, variables = command_in_cell(matrix, "cpu-plain", ("vpoc", "train", "--help"), notify)
     said = subprocess.run([program, *words[1:]], env=variables, capture_output=True, text=True, check=True).stdout
     assert "--batch-size" in said
+
+
+@pytest.mark.parametrize("words", [("vpoc", "train", "--help"), ("vpoc", "synth", "x")])
+def test_the_app_imports_nothing_from_the_working_folder(
+    words: tuple[str, ...], matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = Environment(Path(sys.executable), {}, {"PYTHONPATH": str(APP)}, "cpu")
+    monkeypatch.setattr(by_hand, "ensure_environment", lambda *_: environment)
+    program, arguments, variables = command_in_cell(matrix, "cpu-plain", words, print)
+    (tmp_path / "vpoc.py").write_text("raise SystemExit(99)")
+    done = subprocess.run([program, *arguments[1:]], env=variables, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode != 99
 
 
 def test_where_an_index_does_not_answer_it_is_said_what_to_do(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:

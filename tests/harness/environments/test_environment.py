@@ -12,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.paths import LOCKS
 from harness.environments import environment
 from harness.environments.capabilities import capabilities_of
-from harness.environments.environment import STAMP, ensure_environment, identify
+from harness.environments.environment import STAMP, ensure_environment, host_environment, identify
 from harness.environments.python import interpreters, pins
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -177,3 +177,13 @@ def test_pypis_build_is_refused_where_it_does_not_fit(stack: Stack, monkeypatch:
     with pytest.raises(UserError, match=r"needs 5\.1 GB in .*envs/cpu, where 2\.0 GB are free; free some"):
         ensure_environment(stack)
     assert uv.synced == []
+
+
+def test_a_named_interpreter_imports_nothing_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="lacks"):
+        host_environment(Path(sys.executable))
+    assert not (tmp_path / "ran").exists()
