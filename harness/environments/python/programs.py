@@ -73,6 +73,10 @@ def take_program(program: Program, where: str) -> Program:
                 # A file may have been replaced by a link to something that only this user may read.
                 remove_copy(folder.parent)
                 raise UserError(f"{where}: {source}: was changed while it was copied; run the same command again")
+    except RecursionError:
+        raise UserError(
+            f"{where}: {source}, or its data: folders are nested too deeply, hundreds in one another; remove some"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         name = getattr(error, "filename", None) or source
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

@@ -1,6 +1,7 @@
 """Tests of the copy that is taken of a user's program."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -215,3 +216,18 @@ def test_a_source_that_is_nested_too_deeply_is_refused_in_a_short_line(source: P
     with pytest.raises(UserError, match="its folders are nested too deeply to be copied, at /") as refused:
         take(source)
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("of_data", [False, True])
+def test_folders_that_are_nested_beyond_what_python_follows_are_refused(
+    source: Path, tmp_path: Path, of_data: bool
+) -> None:
+    data = tmp_path / "bars"
+    (data if of_data else source).joinpath(*["d"] * 400).mkdir(parents=True)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    try:
+        with pytest.raises(UserError, match="folders are nested too deeply"):
+            take(source, data=[str(data)] if of_data else [])
+    finally:
+        sys.setrecursionlimit(before)
