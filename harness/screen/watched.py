@@ -156,11 +156,14 @@ class Watched:
                 self._indexed, self._rows = self._finished, Index(self.results).rows()
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """Return the verdicts on the workloads and data of the current runs; between runs, of the previous ones."""
+        """Return the verdicts on the workloads and data of the campaigns and of the current runs.
+
+        The stages of a campaign have different workloads. Between runs outside of campaigns the previous ones count.
+        """
         ours = {campaign.id for campaign in look.campaigns}
         if look.running:
             self._wanted = {(family_of_intent(i), data_name(i), i.host.kind, i.executor) for i in look.running}
-        wanted = self._wanted or {_question_of(row) for row in self._rows if row.campaign in ours}
+        wanted = self._wanted | {_question_of(row) for row in self._rows if row.campaign in ours}
         rows = [row for row in self._rows if _question_of(row) in wanted]
         return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
 

@@ -48,13 +48,17 @@ class PreparedCampaign:
     stages: StageSearch | None = None
 
     def verdicts_here(self) -> list[Verdict]:
-        """Return the verdicts on the workload family of the plan, for its data and this kind of host."""
+        """Return the verdicts on the workload family of the plan, for its data and this kind of host.
+
+        Each stage has a workload of its own: what is known of a cell is then its newest verdict, whatever was run.
+        """
         tallies = Tallies(self.plan, self.bench, self.matrix)
-        families = {tallies.family_of(one) for one in self.plan.runs}
+        families = None if self.stages else {tallies.family_of(one) for one in self.plan.runs}
         data = name_of_data(str(self.bench.data.resolve())) if self.bench.data else SYNTHETIC
         mine = ("" if self.plan.workload.program else data, self.bench.host.kind, self.capabilities.executor)
         everything = Index(self.bench.results).rows()
-        rows = [r for r in everything if r.family in families and (r.data, r.host_kind, r.executor) == mine]
+        here = [row for row in everything if (row.data, row.host_kind, row.executor) == mine]
+        rows = [row for row in here if families is None or row.family in families]
         return of_results.verdicts_on(rows, self.matrix, counts_of(self.bench.results, everything), self.bench.host)
 
 

@@ -13,10 +13,14 @@ from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.tallies import Tallies
 from harness.environments.capabilities import capabilities_of
 from harness.evidence.files.run_files import Record
+from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.screen.live import squares_of
 from harness.search.schedule import Candidate, Tally
+from harness.search.stages.runs import StageHost
+from harness.search.stages.search import StageSearch
 from tests.harness.pretending import InstantBench
 
 MakeRecord = Callable[..., Record]
@@ -163,3 +167,22 @@ def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
     bench.data = bench.data.with_name("link.csv")
     bench.data.symlink_to("merged.csv")
     assert [one.run_ids for one in prepared.verdicts_here()] == [("mine",)]
+
+
+def test_the_grid_of_a_campaign_in_stages_shows_the_last_stage_that_each_cell_came_to(
+    bench: InstantBench,
+    tallies: Tallies,
+    leave: Callable[..., None],
+    matrix: Matrix,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_results, "current_hashes", lambda *_: {(CELL, "process"): "now"})
+    cell = matrix.cells[CELL]
+    able = capabilities_of(bench.host, None, [], None)
+    stages = StageSearch(matrix, {cell.stack.name: [cell]}, StageHost((), ()))
+    prepared = PreparedCampaign(tallies.plan, able, bench, matrix, stages)
+    leave("smoke")
+    leave("one-gpu", "failed", family="of another stage", started=2e9)
+    leave("other-data", data={"path": "/x/other.csv", "sha256": "a" * 64}, started=3e9)
+    [square] = squares_of([cell], prepared.verdicts_here())
+    assert (square.tier, square.passes, square.runs) == ("failing", 0, 1)
