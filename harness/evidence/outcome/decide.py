@@ -119,7 +119,8 @@ def _made_no_step(evidence: Evidence) -> bool:
 
 def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     """Yield everything that speaks against a run that ended by itself with a result, the gravest first."""
-    for objections in (result_objections, verification_objections, memory_objections):
+    # Where the memory speaks against a run it is not verified, so that the verification comes last.
+    for objections in (result_objections, memory_objections, verification_objections):
         yield from objections(request, evidence, result)
 
 

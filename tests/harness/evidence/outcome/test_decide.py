@@ -317,6 +317,17 @@ def test_a_diagnosis_is_given_where_its_cause_is(
     assert decided.detail or "stopped_by" in seen, "the detail is all that explains it"
 
 
+@pytest.mark.parametrize("diagnosis", ["memory-grows", "memory-limit"])
+def test_a_run_that_is_not_verified_because_of_its_memory_is_diagnosed_so(
+    diagnosis: Diagnosis, request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    asked, seen, _, told = BROUGHT_ABOUT[diagnosis]
+    result = Result.model_validate({**result_values, **told})
+    request, unverified = replace(request_, **asked), replace(evidence, result=result, verification=None, **seen)
+    assert not stands_so_far(request, unverified)
+    assert decide(request, unverified).diagnosis == diagnosis
+
+
 def strings_given(module: Path) -> set[str]:
     """Return the string literals that a module may return: not those in docstrings, types, keys and comparisons."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
