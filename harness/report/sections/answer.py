@@ -168,7 +168,7 @@ def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[
 def _grids(
     here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str], best: Verdict | None, *, of_program: bool
 ) -> tuple[AnswerGrid, ...]:
-    """Return a grid of stacks and presets for each scope: GPUs before the CPU, more GPUs before fewer.
+    """Return a grid of stacks and presets for each scope: GPUs before the CPU, more before fewer, the answer's first.
 
     `best` is the verdict that the answer is about: beside it other figures of the same cell would contradict it. If the
     answer is `of_program`, programs of the user's own have grids of their own, which come first. Otherwise they are
@@ -190,10 +190,11 @@ def _grids(
         if one.cell not in cells or weight(one) > weight(cells[one.cell]):
             cells[one.cell] = one
 
-    def order(key: tuple[bool, str]) -> tuple[bool, bool, int, str]:
+    def order(key: tuple[bool, str]) -> tuple[bool, bool, int, bool, str]:
         by_program, scope = key
         parts = parts_of(scope)
-        return not by_program, parts.device == "cpu", -parts.devices, scope
+        is_of_answer = best is not None and scope == best.scope
+        return not by_program, parts.device == "cpu", -parts.devices, not is_of_answer, scope
 
     return tuple(_grid(key[1], scopes[key], matrix, ids) for key in sorted(scopes, key=order))
 

@@ -276,6 +276,14 @@ def test_the_title_of_a_grid_counts_the_runs_that_were_imported(
     others = [row._replace(imported=True) for row in make_rows("cpu-no-sdma", 2)]
     (grid,) = answer(make_rows("cpu-plain", 1), others).grids
     assert grid.title == "On the CPU, workload quick, with 2 imported runs"
+def test_of_the_grids_of_as_many_gpus_that_of_the_answer_comes_first(
+    answer: Callable[..., Answer], on_gpus: MakeRows
+) -> None:
+    averaging = {**TWO, "options": {**TWO["options"], "strategy": "averaging"}}
+    for good, other, named in ((TWO, averaging, "ddp"), (averaging, TWO, "averaging")):
+        found = answer(on_gpus("plain", 40, **good), on_gpus("plain", 1, 1, **other))
+        assert f" with {named}, which is " in found.sentence
+        assert found.grids[0].title == f"On two GPUs (gfx1100) with {named}, workload quick"
 
 
 def test_a_grid_names_the_workload_of_most_cells_and_that_of_the_others(
