@@ -138,16 +138,12 @@ class Scene:
 
 
 def squares_of(cells: Iterable[Cell], verdicts: Iterable[Verdict]) -> tuple[Square, ...]:
-    """Return the grid: every cell with its newest verdict that is not stale."""
-    newest: dict[str, Verdict] = {}
+    """Return the grid: every cell, and every other that has a verdict, with its newest one that is not stale."""
+    squares = {cell.id: Square(cell.id, cell.stack.name, cell.preset.name) for cell in cells}
     for verdict in sorted((v for v in verdicts if not v.stale), key=lambda v: v.last_at):
-        newest[verdict.cell] = verdict
-    return tuple(_square(cell, newest.get(cell.id)) for cell in cells)
-
-
-def _square(cell: Cell, verdict: Verdict | None) -> Square:
-    place = (cell.id, cell.stack.name, cell.preset.name)
-    return Square(*place, verdict.tier, verdict.passes, verdict.runs) if verdict else Square(*place)
+        place = (verdict.cell, verdict.stack, verdict.preset)
+        squares[verdict.cell] = Square(*place, verdict.tier, verdict.passes, verdict.runs)
+    return tuple(squares.values())
 
 
 def expected_end(seconds: Sequence[float], left: int, now: float) -> float | None:

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -113,8 +113,10 @@ class Watched:
             for intent in look.running
         }
         self._read_index()
-        ids = dict.fromkeys([c for campaign in look.campaigns for c in campaign.cells] + [i.cell for i in look.running])
         ours = {campaign.id for campaign in look.campaigns}
+        ids = dict.fromkeys([c for campaign in look.campaigns for c in campaign.cells] + [i.cell for i in look.running])
+        # The stages of a campaign try presets that its plan does not have.
+        ids |= dict.fromkeys(row.cell for row in self._rows if row.campaign in ours)
         made = [row for row in self._rows if row.campaign in ours and row.outcome != "interrupted"]
         counts = [campaign.runs for campaign in look.campaigns if campaign.runs is not None]
         total = sum(counts) if counts and len(counts) == len(look.campaigns) else None
@@ -125,7 +127,9 @@ class Watched:
         self._began = began
         return Scene(
             began=now if began is None else began,
-            squares=squares_of([self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look)),
+            squares=squares_of(
+                [self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look, ids)
+            ),
             currents=(*self._currents.values(), *(Current(one.doing, one.since) for one in look.steps)),
             done=len(made),
             total=total,
@@ -155,8 +159,8 @@ class Watched:
             with suppress(UserError):
                 self._indexed, self._rows = self._finished, Index(self.results).rows()
 
-    def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """Return the verdicts on the workloads and data of the campaigns and of the current runs.
+    def _verdicts(self, look: Snapshot, cells: Collection[str]) -> list[Verdict]:
+        """Return the verdicts on these cells, with the workloads and data of the campaigns and of the current runs.
 
         The stages of a campaign have different workloads. Between runs outside of campaigns the previous ones count.
         """
@@ -164,7 +168,7 @@ class Watched:
         if look.running:
             self._wanted = {(family_of_intent(i), data_name(i), i.host.kind, i.executor) for i in look.running}
         wanted = self._wanted | {_question_of(row) for row in self._rows if row.campaign in ours}
-        rows = [row for row in self._rows if _question_of(row) in wanted]
+        rows = [row for row in self._rows if row.cell in cells and _question_of(row) in wanted]
         return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
 
 

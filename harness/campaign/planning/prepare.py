@@ -48,17 +48,23 @@ class PreparedCampaign:
     stages: StageSearch | None = None
 
     def verdicts_here(self) -> list[Verdict]:
-        """Return the verdicts on the workload family of the plan, for its data and this kind of host.
+        """Return the verdicts on the cells and the workload family of the plan, for its data and this kind of host.
 
-        Each stage has a workload of its own: what is known of a cell is then its newest verdict, whatever was run.
+        In stages they are on all workloads, because each stage has its own, and on further presets of the same stacks,
+        because a stage tries others where the plan's fail.
         """
         tallies = Tallies(self.plan, self.bench, self.matrix)
-        families = None if self.stages else {tallies.family_of(one) for one in self.plan.runs}
+        planned = self.plan.runs
+        families, cells = {tallies.family_of(one) for one in planned}, {one.cell.id for one in planned}
+        stacks = {one.cell.stack.name for one in planned}
         data = name_of_data(str(self.bench.data.resolve())) if self.bench.data else SYNTHETIC
         mine = ("" if self.plan.workload.program else data, self.bench.host.kind, self.capabilities.executor)
         everything = Index(self.bench.results).rows()
         here = [row for row in everything if (row.data, row.host_kind, row.executor) == mine]
-        rows = [row for row in here if families is None or row.family in families]
+        if self.stages:
+            rows = [row for row in here if row.stack in stacks]
+        else:
+            rows = [row for row in here if row.cell in cells and row.family in families]
         return of_results.verdicts_on(rows, self.matrix, counts_of(self.bench.results, everything), self.bench.host)
 
 

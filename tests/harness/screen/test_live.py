@@ -149,6 +149,13 @@ def test_only_the_newest_verdict_that_is_not_stale_counts(matrix: Matrix) -> Non
     assert squares_of([cell], ()) == (Square("cpu-plain", "cpu", "plain"),)
 
 
+def test_a_cell_that_was_not_planned_has_a_place_once_it_was_run(matrix: Matrix) -> None:
+    verdict = a_verdict(cell="cpu-no-sdma", preset="no-sdma", passes=1, runs=1)
+    planned, tried = squares_of([matrix.cells["cpu-plain"]], [verdict])
+    assert planned == Square("cpu-plain", "cpu", "plain")
+    assert (tried.cell, tried.stack, tried.preset, tried.runs) == ("cpu-no-sdma", "cpu", "no-sdma", 1)
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "60 min"), (7200, "2.0 h")]
 )

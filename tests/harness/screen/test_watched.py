@@ -243,9 +243,18 @@ def test_the_grid_shows_runs_of_the_same_work_on_the_same_data(
         results.finish(record := make_record("now", family="f", campaign="c1", **mine))
         Index(results).add(record)
         assert [one.runs for one in seen.scene(seen.look(), time.time()).squares] == [1, 0]
+        # A stage may try a preset that was not planned.
+        stable = make_record("tried", cell="cpu-notes-stable", family="f", campaign="c1", **mine)
+        ran_before = make_record("by-hand", cell="cpu-notes-device-0", family="f", **mine)
+        for record in (stable, ran_before):
+            results.begin(record.intent)
+            results.finish(record)
+            Index(results).add(record)
+        cells = ["cpu-plain", "cpu-no-sdma", "cpu-notes-stable"]
+        assert [one.cell for one in seen.scene(seen.look(), time.time()).squares] == cells
         # The next stage has another workload: what the last one showed stays until something newer is known.
         results.begin(make_intent("next", family="h", campaign="c1", cell="cpu-no-sdma", **mine))
-        assert [one.runs for one in seen.scene(seen.look(), time.time()).squares] == [1, 0]
+        assert [one.runs for one in seen.scene(seen.look(), time.time()).squares] == [1, 0, 1]
 
 
 def test_how_many_runs_a_goal_takes_is_not_known(results: Results, matrix: Matrix) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,8 @@ def test_the_grid_of_a_campaign_in_stages_shows_the_last_stage_that_each_cell_ca
     leave("other-data", data={"path": "/x/other.csv", "sha256": "a" * 64}, started=3e9)
     [square] = squares_of([cell], prepared.verdicts_here())
     assert (square.tier, square.passes, square.runs) == ("failing", 0, 1)
+    # What a stage tries where the plan's cells fail belongs to the grid, too.
+    leave("tried", cell="cpu-no-sdma")
+    leave("other-stack", cell="rocm6.3-torch2.9.1-plain", stack="rocm6.3-torch2.9.1")
+    assert {one.cell for one in prepared.verdicts_here()} == {CELL, "cpu-no-sdma"}
+    assert {one.cell for one in replace(prepared, stages=None).verdicts_here()} == {CELL}
