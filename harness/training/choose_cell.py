@@ -120,7 +120,12 @@ def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> 
     what = "most promising" if answer.tier == "seen" else "answer"
     said = f"the {what} of {of} ({answer.tier}: {in_words(answer.totals)}), not {yet} yet"
     if not is_of_strategy(answer.scope, strategy):
-        said += f"; those runs used {parts_of(answer.scope).in_words}, this training is of strategy {strategy}"
+        parts = parts_of(answer.scope)
+        option = f"--strategy {parts.strategy}"
+        said += (
+            f"; those runs used {parts.in_words}, this training is of strategy {strategy} "
+            f"({option}, with make ARGS='{option}', trains as they did)"
+        )
     executor: ExecutorName | None = "process" if answer.executor == "process" else None
     return CellChoice(matrix.cells[answer.cell], None, f"{answer.cell}: {said}", executor)
 
