@@ -25,6 +25,8 @@ from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results, is_of_training, owner_alive
+from harness.evidence.row import Row
+from harness.evidence.verdicts.counting import count_runs
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.jobs import ENDINGS, JobEnding
@@ -54,7 +56,11 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
     executor_of = partial(executor_of_intent, bench.results, engine=bench.engine)
     for record in recover(bench.results, bench.host, executor_of, damaged, bench.root, endings, display.problem):
         Index(bench.results).add(record)
-        display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
+        run_id = record.intent.run_id
+        display.problem(f"{run_id}: {record.detail}; recorded as {record.outcome}")
+        if count_runs([Row.of(record)])[run_id].counts_as == "failed":
+            # Only the user knows whether the run, or something else, brought the host down.
+            display.problem(f"it counts as failed, and `matrix strike {run_id} --reason TEXT` takes it out")
     for text in damaged:
         display.problem(text)
     if isinstance(bench.executor, DockerExecutor):

@@ -19,7 +19,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.files.storage import unfinished
 from harness.campaign import recovery
-from harness.campaign.recovery import recover
+from harness.campaign.recovery import close_leftovers, recover
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_reports.exposure import exposure_of
@@ -35,6 +35,7 @@ from harness.host.processes.processes import ProcessId, boot_id
 from harness.host.processes.run_processes import RUN_MARK, processes_of_run, run_mark
 from tests.harness.evidence.simulated_progress import NONCE, ProgressLines, write_start, write_training
 from tests.harness.gpu_tree import ADDRESSES, TwoGpuHost
+from tests.harness.pretending import InstantBench, RecordingDisplay
 
 MakeIntent = Callable[..., Intent]
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -91,6 +92,20 @@ def write_progress(folder: Path, wall: float, monotonic: float = 1.0) -> None:
     line = {"schema": 2, "wall": wall, "monotonic": monotonic, "rank": 0, "pid": 1, "phase": "step", "done": 9}
     line |= {"total": 99, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
     (folder / "work/progress-0.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+
+
+def test_of_a_run_whose_host_went_down_it_is_told_how_to_take_it_out(
+    tmp_path: Path, here: HostFacts, make_intent: MakeIntent
+) -> None:
+    bench, display = InstantBench.on(tmp_path, here), RecordingDisplay()
+    bench.results.begin(make_intent("before-boot", host=here.model_copy(update={"boot_id": "b" * 36})))
+    bench.results.begin(make_intent("killed", host=here))
+    close_leftovers(bench, display)
+    down, killed = sorted(one for one in display.problems if "recorded as" in one)
+    assert down.endswith("recorded as host-fault")
+    assert killed.endswith("recorded as interrupted")
+    [said] = [one for one in display.problems if "strike" in one]
+    assert said == "it counts as failed, and `matrix strike before-boot --reason TEXT` takes it out"
 
 
 @pytest.mark.parametrize(
