@@ -57,7 +57,8 @@ class Confirmation:
         """Return why a suspect hangs: empty where two samples show it, None where it may still advance."""
         silent = all(sample.fingerprint(suspect.rank) is None for sample in self._samples)
         if silent and suspect.idle > 2 * suspect.limit:
-            return "it writes no stacks itself, and twice its limit is over"
+            # Of a program of the user's own the limit is half of what the user allowed, so tell the seconds.
+            return f"it writes no stacks itself, so that {2 * suspect.limit:.0f} s were allowed"
         if silent or self._samples[1:] == ():
             return None
         seen = {sample.fingerprint(suspect.rank) for sample in self._samples}

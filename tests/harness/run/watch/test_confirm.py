@@ -122,7 +122,8 @@ def test_progress_clears_a_suspicion() -> None:
 
 
 def test_without_stacks_twice_the_limit_is_waited_for() -> None:
-    assert until_hung(Samples([])) == (2 * LIMIT + 0.1, "it writes no stacks itself, and twice its limit is over")
+    why = f"it writes no stacks itself, so that {2 * LIMIT:.0f} s were allowed"
+    assert until_hung(Samples([])) == (2 * LIMIT + 0.1, why)
 
 
 def test_a_rank_that_waits_for_others_may_move_within_its_waiting() -> None:
