@@ -91,7 +91,8 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console, co
     def log(markup: str) -> None:
         nonlocal logged
         logged = time.monotonic()
-        print_stamped(console, markup)
+        with view.printing():
+            print_stamped(console, markup)
 
     with LiveScene(console, scene) as view:
         # Show a snapshot too that took long to read.

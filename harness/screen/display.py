@@ -226,8 +226,9 @@ class CampaignDisplay(Lane):
     def log(self, markup: str) -> None:
         """Print a line with the time in front."""
         self._logged = time.monotonic()
-        self._view.print_note()
-        print_stamped(self._console, markup)
+        with self._view.printing():
+            self._view.print_note()
+            print_stamped(self._console, markup)
 
     def began(self, position: int, total: int, elsewhere: Elsewhere | None = None) -> None:
         """Count a run that begins."""

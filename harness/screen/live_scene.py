@@ -1,6 +1,7 @@
 """Keeps a scene visible on a terminal while a campaign goes on."""
 
 import time
+from contextlib import AbstractContextManager
 from typing import Self
 
 from rich.console import Console
@@ -13,6 +14,14 @@ from harness.screen.live import LiveView, Scene
 REFRESHES_PER_SECOND = 2
 
 
+class _LockedLive(Live):
+    """A live view whose lock, which it holds while it is redrawn, others can hold."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Return the lock as a context manager."""
+        return self._lock
+
+
 class LiveScene:
     """A context manager that keeps its scene visible on a terminal and shows nothing elsewhere.
 
@@ -23,7 +32,7 @@ class LiveScene:
         self.scene = scene
         self._note = ""
         self._console = console
-        self._live = Live(
+        self._live = _LockedLive(
             get_renderable=lambda: LiveView(self.scene, time.time(), self._note),
             console=console,
             refresh_per_second=REFRESHES_PER_SECOND,
@@ -46,6 +55,14 @@ class LiveScene:
         self._live.stop()
         # The note disappeared together with the view, but a question that follows may need it.
         self.print_note()
+
+    def printing(self) -> AbstractContextManager[object]:
+        """Return a context manager for printing above the view, which is not redrawn meanwhile.
+
+        A view that is redrawn with fewer lines between the preparation of a line and its printing would let the line
+        overwrite the lines before it.
+        """
+        return self._live.held()
 
     def print_note(self) -> None:
         """Print the answer to a signal, if the view shows one: what is printed later may be its result."""

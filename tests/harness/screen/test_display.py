@@ -20,6 +20,7 @@ from harness.matrix.cells import Matrix
 from harness.report.invocation import Invocation
 from harness.run.watch.watchdog import RankStall
 from harness.screen import display as screen_display
+from harness.screen import live_scene
 from harness.screen.display import CampaignDisplay, StallLines
 from harness.screen.live import expected_end
 from tests.harness.screen.recorded import NOW, a_line, a_verdict, console_of, printed
@@ -84,6 +85,23 @@ def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: 
     assert "1 of 2 runs" in text
     assert "[1/2] cpu-plain (run 2): completed" in text
     assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_view_is_not_redrawn_while_a_line_above_it_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redrawn in between, with fewer lines than before, the view would let the line overwrite those before it."""
+    monkeypatch.setattr(live_scene, "REFRESHES_PER_SECOND", 100)
+    console, drawn = console_of(terminal=True), list[bool]()
+
+    def print_slowly(*_: object) -> None:
+        before = console.file.getvalue()  # type: ignore[attr-defined]
+        time.sleep(0.2)
+        drawn.append(console.file.getvalue() != before)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(screen_display, "print_stamped", print_slowly)
+    with CampaignDisplay(console) as display:
+        wait_for(console, " so far")
+        display.log("it ended")
+    assert drawn == [False]
 
 
 def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_it_and_leaves_it_behind(
