@@ -1,6 +1,5 @@
 """Checks the GPUs of a run after the run, and unhealthy GPUs again."""
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from harness.base.paths import DATA
 from harness.environments.executors.job import Executor
 from harness.evidence.files.run_files import HealthOccasion
 from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.temporary_folder import folder_removed_after
 from harness.evidence.gpus.health_log import append_steps, proven_gpus, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts
@@ -145,10 +145,9 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
     Raises:
         UserError: when the results folder cannot be written.
     """
-    # In this folder recovery removes what a killed harness left.
-    DATA.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
-        checkup = Checkup(resolve_run(run, RunFolder(Path(place))), results, executor, root)
+    # In the folder of data recovery removes what a killed harness left.
+    with folder_removed_after(DATA, ".probe-") as place:
+        checkup = Checkup(resolve_run(run, RunFolder(place)), results, executor, root)
         for gpu in checkup.spec.gpus:
             if gpu.index in unhealthy_gpus(results, run.host):
                 checkup.spec.folder.make_places()

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import stat
-import tempfile
 from datetime import date
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit, Jo
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.files.temporary_folder import folder_removed_after
 from harness.evidence.files.work_folder import WorkFolder
 from harness.matrix.refusals import FEWEST_SESSIONS
 from harness.matrix.workload_options import OWN_DATA, arguments, options_of
@@ -188,15 +188,14 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
     made = workload.synthetic
     file = synthetic_place(workload, environment.image)
     if not file.is_file():
-        DATA.mkdir(parents=True, exist_ok=True)
         options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)
-        with tempfile.TemporaryDirectory(prefix=".synth-", suffix=".tmp", dir=DATA) as place:
-            ended, said = _app(Path(place), environment, executor, ("synth", *options))
+        with folder_removed_after(DATA, ".synth-") as place:
+            ended, said = _app(place, environment, executor, ("synth", *options))
             if not ended.ok:
                 raise UserError(f"synthetic data could not be made: {said}")
-            made_there = Path(place) / file.name
+            made_there = place / file.name
             try:
-                copy_out(UntrustedTree(Path(place) / WORK), file.name, made_there, LARGEST_DATA)
+                copy_out(UntrustedTree(place / WORK), file.name, made_there, LARGEST_DATA)
             except (OSError, NotAFileError) as error:
                 raise UserError(f"synthetic data could not be made: {file.name}: {error}") from None
             made_there.replace(file)
@@ -210,12 +209,11 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
         DataRefusedError: with the app's line when something in the data would stop training.
         UserError: when the app could not check the data to the end.
     """
-    DATA.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
+    with folder_removed_after(DATA, ".check-") as place:
         seen = inside(file.absolute()) if environment.image else file.absolute()
         options = arguments(options_of(workload, ("rows", "lookback", "accepted")))
         words = ("check", str(seen), "--merged", *options)
-        ended, said = _app(Path(place), environment, executor, words, file)
+        ended, said = _app(place, environment, executor, words, file)
     if not 0 <= ended.code < SHELL_SIGNALS or ended.out_of_memory:
         raise UserError(f"--data {file}: could not be checked: vpoc check ended with {ended}: {said}")
     if not ended.ok:

@@ -4,6 +4,8 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -55,6 +57,21 @@ def make_temporary_folder(place: Path) -> None:
     except OSError as error:
         fix = "remove what is there, or set TMPDIR to a folder of your own"
         raise UserError(f"{place}: cannot be made: {error.strerror}; {fix}") from None
+
+
+@contextmanager
+def folder_removed_after(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder in `parent`, which may not exist yet, and remove it at the end, whatever a program made in it.
+
+    `TemporaryDirectory` recurses for each level that is nested there, and fails. The name ends like that of an
+    unfinished file, so that recovery removes what is left.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=parent))
+    try:
+        yield place
+    finally:
+        remove_place(place)
 
 
 def remove_place(place: Path) -> str | None:

@@ -1,4 +1,5 @@
 import os
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from harness.environments.environment import Environment
 from harness.environments.executors.job import Job, JobLost
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.files.app_files import SYNTHETIC
+from harness.evidence.files.temporary_folder import remove_place
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import (
     FEATURE_OPTIONS,
@@ -286,6 +288,22 @@ def test_an_app_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
     environment = Environment(python, {}, {}, "cpu")
     with pytest.raises(UserError, match="vpoc check could not be run: still running after 0 s"):
         workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
+
+
+def test_what_the_image_nests_without_end_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path / "data")
+    python = tmp_path / "python"
+    nest = "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    python.write_text(f"#!{sys.executable}\n{nest}\n", encoding="utf-8")
+    python.chmod(0o755)
+    environment = Environment(python, {}, {}, "cpu")
+    try:
+        with pytest.raises(UserError, match="its folders are more than 100 levels deep"):
+            workload_data.check_data(tmp_path / "bars.csv", workload(), environment, ProcessExecutor())
+        assert list((tmp_path / "data").iterdir()) == []
+    finally:
+        # Otherwise pytest could not remove it either.
+        remove_place(tmp_path / "data")
 
 
 def bars_of(place: Path, days: int, header: str = "ts,open,high,low,close,volume,vix") -> Path:
