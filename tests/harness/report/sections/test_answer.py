@@ -276,6 +276,8 @@ def test_the_title_of_a_grid_counts_the_runs_that_were_imported(
     others = [row._replace(imported=True) for row in make_rows("cpu-no-sdma", 2)]
     (grid,) = answer(make_rows("cpu-plain", 1), others).grids
     assert grid.title == "On the CPU, workload quick, with 2 imported runs"
+
+
 def test_of_the_grids_of_as_many_gpus_that_of_the_answer_comes_first(
     answer: Callable[..., Answer], on_gpus: MakeRows
 ) -> None:
