@@ -233,7 +233,7 @@ def test_no_hint_leads_to_a_question_that_is_refused(
     suspect, workload = Suspect(PLAIN, 1, 0, "r1"), matrix.workloads["production"]
     with pytest.raises(UserError, match="no other stack is known to run here, and it runs on all its GPUs at once"):
         question_about(suspect, matrix, workload, bench, [])
-    row = gpu_row("r1", "hung", cell=PLAIN, preset="plain", gpus=(0, 1))
+    row = gpu_row("r1", "hung", cell=PLAIN, stack="rocm6.3-torch2.9.1", preset="plain", gpus=(0, 1))
     alone = row._replace(gpus="[0]")
     other = gpu_row("r2", cell=OTHER, stack="rocm6.2-torch2.5.1", preset="plain")
     unfit, gone = other._replace(outcome="failed", diagnosis="missing-arch"), other._replace(cell="rocm1.0-plain")
