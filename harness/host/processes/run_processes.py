@@ -29,6 +29,7 @@ COMMAND_WIDTH = 200
 NAMED, NAMED_WIDTH = 5, 60
 # A rank, whatever a process says it is: no rank has more digits.
 _RANK = re.compile(r"[0-9]{1,6}")
+_SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s*([0-9]+)$", re.MULTILINE)
 FLEETING, FLEETING_SECONDS = "one that is a new one all the time", 0.1
 
 
@@ -105,15 +106,16 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     _left_after(grace, found)
-    began, since = None, dict[psutil.Process, float]()
+    began, since = None, dict[tuple[psutil.Process, int], float]()
     # The search is repeated, because a process that is being ended may start another one, and be gone by the next
     # search.
     while (found := _stopped(folder)) or reap_orphans(kill=True):
         now = time.monotonic()
         # Among hundreds of processes that use all processors, the first search alone can take this long.
         began = began or now
-        # Each process has its own time, because one that another process has just started can be killed, too.
-        since = {process: since.get(process, now) for process in found}
+        # Each process has its own time, because one that another process has just started can be killed, too, and one
+        # that waits until the disk has written gigabytes ends then: it is woken meanwhile, as one that is stuck is not.
+        since = {still: since.get(still, now) for still in ((process, _woken(process)) for process in found)}
         outlasted = now - min(since.values(), default=now) > 2 * max(grace, KILLED_SECONDS)
         if outlasted or now - began > ENDED_SECONDS:
             return False
@@ -121,6 +123,15 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         kill_orphans(run_mark(folder), WAIT_SECONDS)
         _left_after(WAIT_SECONDS, found)
     return True
+
+
+def _woken(process: psutil.Process) -> int:
+    """Return how often the threads of a process were woken so far, or had to give way."""
+    with contextlib.suppress(OSError):
+        tasks = [*Path(f"/proc/{process.pid}/task").iterdir()]
+        status = "\n".join((task / "status").read_text(encoding="utf-8", errors="replace") for task in tasks)
+        return sum(map(int, _SWITCHES.findall(status)))
+    return 0
 
 
 def _stopped(folder: Path) -> list[psutil.Process]:

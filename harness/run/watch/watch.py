@@ -181,7 +181,7 @@ class Watch:
             # An earlier reason for the stop is kept.
             if self.stopped_by is None:
                 self.stopped_by, self.stop_detail = "engine", str(lost)
-            started.handle.stop(GRACE_SECONDS)
+            self._end(started.handle)
             return None
         except KeyboardInterrupt as interrupt:
             where = ""
@@ -190,7 +190,7 @@ class Watch:
                 with suppress(Exception):
                     where = self._keep_stacks_of_stuck(started)
             finally:
-                started.handle.stop(GRACE_SECONDS)
+                self._end(started.handle)
                 with suppress(Exception):
                     # An interrupted app made a checkpoint, and its last progress lines account for that.
                     deque(self.progress.rest(None, time.monotonic()), maxlen=0)
@@ -199,7 +199,7 @@ class Watch:
                 raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
             raise
         except BaseException:
-            started.handle.stop(GRACE_SECONDS)
+            self._end(started.handle)
             raise
         finally:
             if started.hangs:
@@ -328,6 +328,15 @@ class Watch:
         return ""
 
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
-        gone = handle.stop(GRACE_SECONDS)
+        gone = self._end(handle)
         self.stopped_by = by if gone else "host"
         self.stop_detail = detail if gone else f"{detail}, and {cannot_be_killed(self._folder)}"
+
+    def _end(self, handle: Handle) -> bool:
+        """End a process; return False if it, or something that it started, cannot be killed.
+
+        An engine waits for ten seconds only, and keeps the container of a process that ends later.
+        """
+        if handle.stop(GRACE_SECONDS):
+            return True
+        return end_processes_of_run(self._folder, GRACE_SECONDS) and handle.stop(GRACE_SECONDS)

@@ -1,6 +1,7 @@
 """Tests of closing runs whose harness is gone: once, by one process, without touching those of a living harness."""
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -573,6 +574,22 @@ def test_only_a_process_that_outlasts_its_own_end_is_unkillable(
     monkeypatch.setattr(run_processes, "ENDED_SECONDS", 0.1)
     monkeypatch.setattr(run_processes, "processes_of_run", searched)
     assert run_processes.end_processes_of_run(tmp_path, 0.05)
+    deathless = Dying(math.inf)
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _, **__: [deathless])
+    assert not run_processes.end_processes_of_run(tmp_path, 0.05)
+
+
+def test_a_process_that_is_woken_while_the_disk_writes_is_not_unkillable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_processes, "KILLED_SECONDS", 0.1)
+    woken = itertools.count()
+    monkeypatch.setattr(run_processes, "_woken", lambda _: next(woken))
+    slow = Dying(0.6)
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _, **__: [slow] if slow.is_running() else [])
+    assert run_processes.end_processes_of_run(tmp_path, 0.05)
+    # Yet not for ever.
+    monkeypatch.setattr(run_processes, "ENDED_SECONDS", 0.6)
     deathless = Dying(math.inf)
     monkeypatch.setattr(run_processes, "processes_of_run", lambda _, **__: [deathless])
     assert not run_processes.end_processes_of_run(tmp_path, 0.05)

@@ -20,7 +20,7 @@ from harness.base.contract import CONTRACT
 from harness.base.interrupts import interruptible
 from harness.base.text import safe_text
 from harness.environments.executors.job import Job
-from harness.environments.executors.process import ProcessExecutor
+from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.app_reports.accounting import Accounting
 from harness.evidence.app_reports.rank_account import AskedWork, SeenAt
 from harness.evidence.app_reports.step_position import Position
@@ -89,6 +89,22 @@ def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) ->
     watched, _ = watch(tmp_path / "run", 2, FOR_EVER, accounting=Accounting(expected))
     assert watched.stopped_by == "breach"
     assert re.match(r"rank [01]: its progress lacks the run's nonce", watched.stop_detail)
+
+
+def test_a_process_that_ends_after_its_engine_has_given_up_is_no_fault_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = ProcessHandle.stop
+    asked: list[float] = []
+
+    def stop(handle: ProcessHandle, grace: float) -> bool:
+        asked.append(grace)
+        return len(asked) > 1 and stopped(handle, grace)
+
+    monkeypatch.setattr(ProcessHandle, "stop", stop)
+    expected = AskedWork(CONTRACT, "a" * 32, 1, epochs=1, processes=1, resumed=(0,), loop="plain")
+    watched, _ = watch(tmp_path / "run", 1, FOR_EVER, accounting=Accounting(expected))
+    assert (watched.stopped_by, len(asked)) == ("breach", 2)
 
 
 @pytest.mark.slow
