@@ -90,6 +90,7 @@ class Bench:
     _verifier: Verifier | None = None
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
+    _bars: dict[Path, InputFile] = field(default_factory=dict)
     _ready: set[tuple[str, Workload]] = field(default_factory=set)
     _images: dict[str, NodeImages] = field(default_factory=dict)
     _reasons: dict[str, str] = field(default_factory=dict)
@@ -158,14 +159,17 @@ class Bench:
         if workload.program:
             taken = workload.program.taken or take_program(workload.program, f"workload {workload.name}").taken
             return InputFile(path=workload.program.source, sha256=taken.version if taken else "")
-        if workload not in self._data:
-            if self.data:
-                check_data(self.data, workload, environment, self.executor)
-            # Prefer the verifier: an image that somebody else built would make the bars of all runs, not only of its
-            # own.
-            own = (self._verifier and self._verifier.environment) or environment
-            self._data[workload] = read_data(self.data or synthetic_file(workload, own, self.executor))
-        return self._data[workload]
+        if self.data and workload not in self._data:
+            check_data(self.data, workload, environment, self.executor)
+            self._data[workload] = read_data(self.data)
+        if workload in self._data:
+            return self._data[workload]
+        # Prefer the verifier: bars that somebody else's image makes are for runs of this image alone.
+        own = (self._verifier and self._verifier.environment) or environment
+        place = synthetic_place(workload, own.image)
+        if place not in self._bars:
+            self._bars[place] = read_data(synthetic_file(workload, own, self.executor))
+        return self._bars[place]
 
     def is_ready(self, cell: Cell, workload: Workload) -> bool:
         """Return whether `make_ready` was called for this cell and workload."""

@@ -19,7 +19,7 @@ from harness.campaign.bench.plan import PlannedRun, placements
 from harness.environments.docker.base_image import NoBaseImageError
 from harness.environments.docker.images import CONTRACT_LABEL, Image
 from harness.environments.docker.node_images import NodeImages
-from harness.environments.environment import image_environment
+from harness.environments.environment import Environment, image_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.python.pins import UnreachableError
 from harness.environments.verifier import Verifier
@@ -183,6 +183,26 @@ def test_the_users_data_are_checked_before_the_stack_of_a_cell_is_made(
             matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], Display()
         )
     assert made == []
+
+
+def test_no_cell_trains_on_the_bars_that_somebody_elses_image_made_for_another(
+    host: HostFacts, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload_data, "DATA", tmp_path)
+    bench = Bench(Results(tmp_path / "results"), ProcessExecutor(), host, ())
+    workload, stack = matrix.workloads["quick"], matrix.stacks["cpu"]
+
+    def make(wanted: Workload, by: Environment, _: object) -> Path:
+        place = workload_data.synthetic_place(wanted, by.image)
+        place.write_text(f"bars of {by.image}", encoding="utf-8")
+        return place
+
+    monkeypatch.setattr(bench_module, "synthetic_file", make)
+    pulled = [image_environment(f"sha256:{number}", {}, CONTRACT, stack) for number in (1, 2, 1)]
+    first, second, again = (bench.data_of(workload, one).path for one in pulled)
+    assert first == again != second
+    bench.use_verifier(Verifier(image_environment("sha256:own", {}, CONTRACT, stack)))
+    assert len({bench.data_of(workload, one).path for one in pulled}) == 1
 
 
 def test_what_is_done_with_the_data_is_shown_and_once(
