@@ -56,6 +56,9 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str
         raise UserError(f"cell {cell.id} only runs as a process" if not cell.excluded else cell.excluded)
     host = read_host(options.root)
     file = options.data or synthetic_place(workload)
+    if options.data is None and not file.is_file():
+        # Another image may have this name by the time that the lines are run, so no run of the harness uses its bars.
+        file = synthetic_place(workload, cell_tag(cell))
     # The hash of data that the lines have yet to make is unknown; the app only repeats the hash in its result.
     missing = options.data is None and not file.is_file()
     data = InputFile(path=str(file.absolute()), sha256="0" * 64) if missing else read_data(file)

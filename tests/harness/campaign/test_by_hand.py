@@ -25,7 +25,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BenchOptions:
         raise AssertionError("an engine was asked for")
 
     monkeypatch.setattr(capabilities, "find_engine", refuse)
-    monkeypatch.setattr(by_hand, "synthetic_place", lambda _: tmp_path / "data" / "bars.csv")
+    monkeypatch.setattr(by_hand, "synthetic_place", lambda _, image="bars": tmp_path / "data" / f"{image}.csv")
     (tmp_path / "root").mkdir()
     return BenchOptions(results=Results(tmp_path / "results"), root=tmp_path / "root")
 
@@ -54,6 +54,17 @@ def test_bars_that_are_there_are_not_made_again(options: BenchOptions, matrix: M
     assert printed.count("docker run") == 1
     assert "No GPU" not in printed
     assert str(place) in printed
+
+
+def test_bars_that_the_lines_make_are_no_other_runs(options: BenchOptions, matrix: Matrix) -> None:
+    for made_before in (False, True):
+        printed = docker_command(options, matrix.cells["cpu-plain"], matrix.workloads["quick"])
+        assert "data/bars.csv" not in printed
+        assert ("\nmv " in printed) != made_before
+        place = options.results.folder.parent / "data" / "vpoc:cpu-plain.csv"
+        assert str(place) in printed
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
 
 
 def test_a_cell_without_an_image_is_refused(options: BenchOptions, matrix: Matrix) -> None:
