@@ -39,6 +39,9 @@ from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_
 from harness.registry.tags.registry_tags import RegistryTags
 from harness.registry.tags.suspension import suspension_by
 
+# Most tags in force in a registry: a tag is of one scope, and each takes a request of its own.
+MOST_TAGS = 200
+
 
 @dataclass(frozen=True)
 class TagState:
@@ -138,7 +141,7 @@ def tag_states(
     """Return the tags in force in a registry, or on this host, with the problems of each.
 
     Raises:
-        UserError: when the registry does not answer.
+        UserError: when the registry does not answer, or has more tags than any real one.
     """
     engine = None
     # Listing tags works without an engine; the commands that need one report its errors.
@@ -147,6 +150,8 @@ def tag_states(
     (place, *_) = _places(results, engine, registry)
     moves = place.moves()
     tags = standing_tags(moves)
+    if registry and len(tags) > MOST_TAGS:
+        raise UserError(f"{place.name}: {len(tags)} tags are in force; do not trust this registry")
     alias = alias_of(tags.values())
     suspension = suspension_by(results, matrix)
     host = host_of(results, root)

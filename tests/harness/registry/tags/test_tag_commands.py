@@ -22,8 +22,9 @@ from harness.registry.attestations.signers import check_signer
 from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
 from harness.registry.tags.promote import TagClaim, claims_of
-from harness.registry.tags.promotions import KnownGood, read_moves
-from harness.registry.tags.tag_commands import _promote, tag_history, tag_states
+from harness.registry.tags.promotions import KnownGood, TagMove, read_moves, to_line
+from harness.registry.tags.registry_tags import HISTORY, HISTORY_TAG
+from harness.registry.tags.tag_commands import MOST_TAGS, _promote, tag_history, tag_states
 from tests.harness.fake_registry import FakeRegistry
 
 IMAGE = "sha256:" + "1" * 64
@@ -119,6 +120,18 @@ def test_a_tag_of_a_cell_that_the_matrix_lacks_is_not_valid_here(
     for has, why in ((matrix, None), (without, "the matrix file does not have this cell")):
         (state,) = tag_states(results, has, None, NOW)
         assert (state.not_here, state.plain["valid_here"]) == (why, why is None)
+
+
+def test_a_registry_with_more_tags_than_anybody_has_is_not_asked_about_each(
+    promote: Promote, results: Results, matrix: Matrix, place: str
+) -> None:
+    evidence = promote(place)
+    many = (evidence.model_copy(update={"tag": f"known-good-{number}"}) for number in range(MOST_TAGS + 1))
+    history = b"".join(to_line(TagMove(move="promoted", at=NOW, evidence=one)) for one in many)
+    repository = Repository(f"{place}/vpoc")
+    repository.put_manifest(HISTORY_TAG, repository.artifact(HISTORY, history, {}, None))
+    with pytest.raises(UserError, match=f"{MOST_TAGS + 1} tags are in force; do not trust this registry"):
+        tag_states(results, matrix, place, NOW)
 
 
 def test_the_alias_has_the_history_of_the_tag_that_it_stands_for(promote: Promote, results: Results) -> None:
