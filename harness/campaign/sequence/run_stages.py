@@ -29,6 +29,7 @@ from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from harness.search.spread import stage_runs_at_once
 from harness.search.stages.conclusion import conclude_stages
+from harness.search.stages.gpus import bad_gpus
 from harness.search.stages.runs import StageRun
 from harness.search.stages.search import StageEnd, StageSearch
 
@@ -86,6 +87,7 @@ class _Stages:
         left_out: stacks that cannot be made, or have no room.
         put_off: those of them that may be made later, each with the time when that was last tried.
         retried: stacks that were tried again when nothing else was left to try.
+        told_bad: GPUs that were reported to fail what others pass.
     """
 
     search: StageSearch
@@ -96,6 +98,7 @@ class _Stages:
     left_out: set[str] = field(default_factory=set)
     put_off: dict[str, float] = field(default_factory=dict)
     retried: set[str] = field(default_factory=set)
+    told_bad: set[int] = field(default_factory=set)
     made: int = 0
     stacks_made: set[str] = field(default_factory=set)
 
@@ -115,6 +118,7 @@ class _Stages:
         """Return the next run on healthy GPUs, of a stack that can be made, or the end of the campaign."""
         self._take_up({name for name, at in self.put_off.items() if time.monotonic() - at >= RECHECK_SECONDS})
         search, seen = self._search(), self.evidence.read()
+        self._tell_of_bad(bad_gpus(seen))
         is_lost = len(search.host.healthy) < len(search.host.gpus)
         if is_lost and self.may_reboot():
             return search.end_early(seen)
@@ -132,6 +136,15 @@ class _Stages:
         if isinstance(decided, StageRun) and (following := search.to_prepare(decided, seen)):
             self._prepare(search.cells[following][0])
         return decided
+
+    def _tell_of_bad(self, bad: Collection[int]) -> None:
+        """Report GPUs that take no more runs from now on, because they fail what others pass."""
+        for gpu in sorted({*bad} - self.told_bad):
+            self.told_bad.add(gpu)
+            self.runner.display.problem(
+                f"GPU {gpu} is left out from now on: it failed what another GPU passed, too often for chance; "
+                "`matrix doctor`, or swap the two"
+            )
 
     def recheck(self, runs: Sequence[PendingRun], workload: Workload) -> None:
         """Probe unhealthy GPUs again, each in the environment of one of these runs."""

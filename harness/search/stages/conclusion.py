@@ -46,7 +46,9 @@ def conclude_stages(
     if least_budget and not begun:
         sentence = nothing_fits(least_budget, "first")
     elif good and (len(good.gpus) == gpus or end.why == "good"):
-        sentence = f"{_named(good)} is good: {_shown(good)}."
+        # A GPU that fails what another passes is left out, and the campaign ends with what the others show.
+        on_one = "On one GPU " if len(good.gpus) == 1 < gpus else ""
+        sentence = f"{on_one}{_named(good)} is good: {_shown(good)}."
     else:
         missing = _not_found(end, several, all_made=not left_out)
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing

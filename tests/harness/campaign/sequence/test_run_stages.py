@@ -516,6 +516,14 @@ def test_a_gpu_that_recovers_takes_runs_again(
     assert f"{FIRST}-plain on 2 GPUs (ddp) is good" in found.sentence
 
 
+def test_a_gpu_that_fails_what_the_other_passes_is_said_once_to_be_left_out(bench: Staged, matrix: Matrix) -> None:
+    bench.passes = lambda run: 1 not in run.planned.gpus
+    found, display, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
+    [said] = [one for one in display.problems if "GPU 1 is left out from now on" in one]
+    assert "failed what another GPU passed" in said
+    assert found.sentence.startswith("On one GPU ")
+
+
 def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,12 @@ def test_a_bad_gpu_and_what_was_left_out_are_named(matrix: Matrix) -> None:
     assert "nothing is left" not in conclusion.sentence
 
 
+def test_good_beside_a_bad_gpu_is_said_to_be_so_on_one(matrix: Matrix) -> None:
+    one = contender(matrix, good=True, gpus=(0,))
+    conclusion = conclude_stages(StageEnd("good", one, (one,), (Explored(STACK),), (), bad_gpus=(1,)), 2)
+    assert conclusion.sentence.startswith(f"On one GPU {STACK}-plain is good: ")
+
+
 def test_good_on_the_gpu_that_is_left_is_no_answer_for_two(matrix: Matrix) -> None:
     one = contender(matrix, good=True, gpus=(0,))
     conclusion = conclude_stages(StageEnd("gpu-lost", one, (one,), (Explored(STACK),), (), lost_gpus=(1,)), 2)
