@@ -13,6 +13,7 @@ from harness.campaign.bench.plan import PlannedRun
 from harness.environments.docker.base_image import NoBaseImageError
 from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.node_images import NodeImages
+from harness.environments.docker.own_images import is_own
 from harness.environments.environment import Environment, ensure_environment, host_environment
 from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
@@ -159,13 +160,17 @@ class Bench:
         if workload.program:
             taken = workload.program.taken or take_program(workload.program, f"workload {workload.name}").taken
             return InputFile(path=workload.program.source, sha256=taken.version if taken else "")
-        if self.data and workload not in self._data:
-            check_data(self.data, workload, environment, self.executor)
-            self._data[workload] = read_data(self.data)
         if workload in self._data:
             return self._data[workload]
         # Prefer the verifier: bars that somebody else's image makes are for runs of this image alone.
         own = (self._verifier and self._verifier.environment) or environment
+        if self.data:
+            if own.image and not is_own(own.image):
+                # What such an image says of the data would end the campaign; so its own run shows it.
+                return read_data(self.data)
+            check_data(self.data, workload, own, self.executor)
+            self._data[workload] = read_data(self.data)
+            return self._data[workload]
         place = synthetic_place(workload, own.image)
         if place not in self._bars:
             self._bars[place] = read_data(synthetic_file(workload, own, self.executor))

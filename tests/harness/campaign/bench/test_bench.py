@@ -205,6 +205,28 @@ def test_no_cell_trains_on_the_bars_that_somebody_elses_image_made_for_another(
     assert len({bench.data_of(workload, one).path for one in pulled}) == 1
 
 
+def test_what_somebody_elses_image_says_of_the_users_data_ends_no_campaign(
+    host: HostFacts, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UserError("--data: line 3 is no bar")
+
+    bars = tmp_path / "bars.csv"
+    bars.write_text("bars")
+    bench = Bench(Results(tmp_path / "results"), ProcessExecutor(), host, (), data=bars)
+    workload, stack = matrix.workloads["quick"], matrix.stacks["cpu"]
+    monkeypatch.setattr(bench_module, "check_data", refuse)
+    monkeypatch.setattr(bench_module, "is_own", "sha256:own".__eq__)
+    pulled, own = (image_environment(f"sha256:{name}", {}, CONTRACT, stack) for name in ("pulled", "own"))
+    assert bench.data_of(workload, pulled).path == str(bars)
+    with pytest.raises(UserError, match="line 3"):
+        bench.data_of(workload, own)
+    # Where this host can verify runs, it checks the data in its own environment.
+    bench.use_verifier(Verifier(own))
+    with pytest.raises(UserError, match="line 3"):
+        bench.data_of(workload, pulled)
+
+
 def test_what_is_done_with_the_data_is_shown_and_once(
     bench: Bench, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
