@@ -41,6 +41,7 @@ class TrainingJob:
     `injected_fault`: a fault for the first attempt.
     `allow_cpu`: whether the last fallback is `cpu_cell`, which uses no GPU.
     `others`: cells of other stacks to try before that.
+    `avoided`: GPUs on which nothing trains if it needs one GPU and another is healthy.
     """
 
     cell: Cell
@@ -52,6 +53,7 @@ class TrainingJob:
     injected_fault: str | None = None
     allow_cpu: bool = False
     others: tuple[Cell, ...] = ()
+    avoided: tuple[int, ...] = ()
 
     @property
     def program(self) -> Program | None:
@@ -162,7 +164,9 @@ def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[in
         )
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy
-    return healthy[:1] if settings.strategy == "single" else tuple(sorted(healthy))
+    if settings.strategy == "single":
+        return tuple(sorted(healthy, key=lambda gpu: gpu in job.avoided))[:1]
+    return tuple(sorted(healthy))
 
 
 def healthy_gpus(job: TrainingJob, bench: Bench) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from harness.campaign.bench.display import Display
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import BEST, Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
+from harness.campaign.sequence.stage_evidence import StageEvidence
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
 from harness.environments.capabilities import capabilities_of, choose_engine, room_needed, why_not
@@ -30,6 +31,7 @@ from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data, require_sessions
+from harness.search.stages.gpus import bad_gpus
 from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
@@ -147,6 +149,10 @@ def prepare_training(
         # An image named by its digest is not built; only the environment that verifies runs may have to be.
         download, disk = room_needed(filter(None, [able.verifying]), able)
         plan = replace(plan, download_gb=download, disk_gb=disk)
+    # A GPU may fail runs and still pass the short probe that tells healthy ones.
+    avoided = bad_gpus(StageEvidence(bench, matrix).read()) if len(bench.gpus) > 1 else ()
+    if avoided and workload.strategy == "single" and not cell.preset.devices:
+        summary += f"; not on GPU {', '.join(map(str, avoided))}, which failed what another GPU passed"
     job = TrainingJob(
         cell,
         plain_cpu_cell(matrix),
@@ -157,6 +163,7 @@ def prepare_training(
         request.injected_fault,
         request.cell.allow_cpu and workload.program is None,
         () if workload.program else _others(cell, request, matrix, bench),
+        avoided,
     )
 
     def expectation(hours: float) -> str:

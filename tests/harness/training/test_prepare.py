@@ -192,6 +192,25 @@ def test_a_tag_is_trained_with_on_gpus_of_its_target_alone(
     assert named.bench.gpus == (0, 1)
 
 
+def test_a_training_on_one_gpu_avoids_the_one_that_failed_what_another_passed(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    dual_host: HostFacts,
+    file: StateFile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prepare, "bad_gpus", lambda _: (0,))
+    of_cell = replace(asked, cell=CellRequest(GPU_CELL, None, force=False))
+    ready = prepare_training(of_cell, matrix, results, dual_host, file)
+    assert ready.job.avoided == (0,)
+    assert "; not on GPU 0, which failed what another GPU passed" in ready.summary
+    on_both = replace(of_cell, workload=own_workload({"strategy": "ddp"}))
+    assert "not on GPU 0" not in prepare_training(on_both, matrix, results, dual_host, file).summary
+    alone = dual_host.model_copy(update={"gpus": dual_host.gpus[:1]})
+    assert prepare_training(of_cell, matrix, results, alone, file).job.avoided == ()
+
+
 def test_an_image_of_a_registry_does_not_run_as_a_process(
     asked: TrainingRequest,
     matrix: Matrix,

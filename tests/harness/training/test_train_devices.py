@@ -45,6 +45,15 @@ def test_two_gpus_then_one_then_the_cpu(make_training: MakeTraining, dual_host: 
     assert {run.workload.batch_size for run in training.bench.made} == {64}
 
 
+def test_a_gpu_that_fails_what_another_passes_is_used_only_where_no_other_is_left(
+    make_training: MakeTraining, dual_host: HostFacts
+) -> None:
+    training = make_training(dual_host, GPU_CELL)
+    training.job = replace(training.job, avoided=(0,))
+    training.train(Script("host-fault", "unhealthy-gpu", unhealthy=(1,)), DONE)
+    assert [run.gpus for run in training.bench.made] == [(1,), (0,)]
+
+
 def test_the_cpu_takes_over_where_that_is_allowed_and_no_longer_than_that(
     make_training: MakeTraining, dual_host: HostFacts
 ) -> None:
