@@ -95,11 +95,15 @@ def display(machine: Machine) -> Iterator[Finding]:
         if not gpu.card.displays:
             yield ok(f"{gpu.label} drives no display{used}")
             continue
+        left_out = (
+            "; a campaign leaves this GPU out, and what trains on all GPUs stays unknown, without --use-screen-gpu "
+            "(with make ARGS=--use-screen-gpu)"
+        )
         alone = len(machine.training) == 1
         yield note(
             f"{gpu.label} drives a display ({', '.join(gpu.card.displays)}){used}",
             "a hang of this GPU takes the desktop with it, and its free memory changes while runs are compared"
-            + ("" if alone else "; runs are riskier there than on the others")
+            + ("" if alone else left_out)
             + "; a processor with graphics of its own can drive the display instead",
             "sudo systemctl isolate multi-user.target  # ends the desktop until `isolate graphical.target`",
         )

@@ -526,6 +526,8 @@ def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path
         ("note", "GPU 0 (gfx1100, 0000:03:00.0) drives a display (DP-1), 812 MiB in use"),
         ("ok", "GPU 1 (gfx1100, 0000:43:00.0) drives no display, 27 MiB in use"),
     ]
+    [why] = [f.why for f in examine(read(tmp_path)) if f.level == "note" and f.check == "display"]
+    assert "what trains on all GPUs stays unknown, without --use-screen-gpu" in why
     # A cable alone makes no display, because a monitor that is switched off stays connected.
     tree.write(tree.gpus[0] / "drm/card0/card0-DP-1/enabled", "disabled")
     assert {f.level for f in examine(read(tmp_path)) if f.check == "display"} == {"ok"}
