@@ -14,8 +14,8 @@ from harness.campaign.bench.bench import Bench, StackUnavailableError
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.bench.plan import BEST, Plan, make_plan, plain_cpu_cell
+from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.sequence.stage_evidence import StageEvidence
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
 from harness.environments.capabilities import capabilities_of, choose_engine, room_needed, why_not

@@ -160,7 +160,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"{span(told.budget_seconds)} can reach {f'`{told.reachable}`' if told.reachable else 'no verdict but `seen`'}"
     )
     if told.earlier_runs:
-        lines.append(f"  earlier runs: {told.earlier_runs} that count here; the campaign goes on from there")
+        lines.append(f"  earlier runs: {told.earlier_runs} that count here; the campaign continues from there")
     if fitting:
         begun = "from nothing, the " if told.earlier_runs else ""
         lines.append(

@@ -95,7 +95,7 @@ def write_progress(folder: Path, wall: float, monotonic: float = 1.0) -> None:
     (folder / "work/progress-0.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
 
 
-def test_of_a_run_whose_host_went_down_it_is_told_how_to_take_it_out(
+def test_of_a_run_whose_host_went_down_the_way_to_take_it_out_is_named(
     tmp_path: Path, here: HostFacts, make_intent: MakeIntent
 ) -> None:
     bench, display = InstantBench.on(tmp_path, here), RecordingDisplay()

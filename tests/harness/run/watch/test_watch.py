@@ -91,7 +91,7 @@ def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) ->
     assert re.match(r"rank [01]: its progress lacks the run's nonce", watched.stop_detail)
 
 
-def test_a_process_that_ends_after_its_engine_has_given_up_is_no_fault_of_the_host(
+def test_a_process_that_ends_later_than_its_engine_waits_is_killable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = ProcessHandle.stop
