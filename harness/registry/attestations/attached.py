@@ -98,8 +98,9 @@ def kept_manifests(image: Image) -> dict[str, Manifest]:
     files = {f"sha256:{file.parent.name}": read_regular(file) for file in KEPT.glob(f"*/{MANIFEST}")}
     kept = {digest: Manifest(told, IMAGE_MANIFEST) for digest, told in files.items() if digest_of(told) == digest}
     names = {image.id, *(name.partition("@")[2] for name in image.digests)}
-    configs = {_config(kept[name]) for name in names & kept.keys()} | {image.id}
-    return {digest: manifest for digest, manifest in kept.items() if _config(manifest) in configs}
+    # An index names no configuration: any other index may be of another image.
+    configs = {image.id, *(_config(kept[name]) for name in names & kept.keys())} - {""}
+    return {digest: told for digest, told in kept.items() if digest in names or _config(told) in configs}
 
 
 def annotations_of(statement: Statement, line: str) -> dict[str, str]:

@@ -4,11 +4,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness.base.errors import UserError
+from harness.environments.docker.images import Image
 from harness.registry.attestations import attached
-from harness.registry.attestations.attached import attach_signed, signed_beside
+from harness.registry.attestations.attached import attach_signed, keep_signed, kept_manifests, signed_beside
 from harness.registry.attestations.bundles import Statement
 from harness.registry.attestations.keys import SigningKey
-from harness.registry.oci import EMPTY_TYPE, Repository
+from harness.registry.oci import EMPTY_TYPE, IMAGE_INDEX, Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
 
 
@@ -25,3 +26,15 @@ def test_larger_statements_than_anybody_makes_are_not_kept(
     monkeypatch.setattr(attached, "MOST_STATEMENT_BYTES", len(found.bundle))
     with pytest.raises(UserError, match=f"more than {len(found.bundle)} bytes"):
         signed_beside(repository, image.digest, {})
+
+
+def test_a_statement_about_an_index_is_of_no_image_of_another_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "KEPT", tmp_path)
+    # An index has no configuration.
+    mine, other = (Manifest(b'{"manifests": [%d]}' % number, IMAGE_INDEX) for number in (1, 2))
+    for index in (mine, other):
+        keep_signed(index, b"a bundle", "a key")
+    image = Image(f"sha256:{'c' * 64}", {}, (), 0, (), (f"ghcr.io/me/vpoc@{mine.digest}",))
+    assert kept_manifests(image).keys() == {mine.digest}
