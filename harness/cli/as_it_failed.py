@@ -53,7 +53,7 @@ def as_it_failed(settings: Settings, failed: Intent, options: dict[str, Any]) ->
     return workload.model_copy(update=as_tuples), options
 
 
-def work_in_words(workload: Workload, failed: Intent | None) -> str:
+def work_repeated(workload: Workload, failed: Intent | None) -> str:
     """Return what is run: a named workload, or what `as_it_failed` repeats."""
     by = "" if workload.strategy == "single" else f" by strategy {workload.strategy}"
     if failed and failed.workload == OWN_DATA:

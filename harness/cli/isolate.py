@@ -10,7 +10,7 @@ from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.campaign.controls.isolate import isolate_fault, last_failure, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
-from harness.cli.as_it_failed import as_it_failed, work_in_words
+from harness.cli.as_it_failed import as_it_failed, work_repeated
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
@@ -67,7 +67,7 @@ def isolate_command(
         each = "each as long as these epochs take"
     suspect = suspect_of(cell, failed.workload if failed else workload.name, bench)
     question = question_about(suspect, matrix, workload, bench, stacks)
-    what = f"runs of {work_in_words(workload, failed)} {question.places_in_words}"
+    what = f"runs of {work_repeated(workload, failed)} {question.places_in_words}"
     with search_shown(settings) as display:
         display.notice(f"{what}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)

@@ -11,7 +11,7 @@ from harness.base.wording import many, percent, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.controls.isolate import last_failure
 from harness.campaign.run_one import open_bench_for
-from harness.cli.as_it_failed import as_it_failed, work_in_words
+from harness.cli.as_it_failed import as_it_failed, work_repeated
 from harness.cli.completion import complete_cells, complete_cells_and_runs
 from harness.cli.in_background import search_shown
 from harness.cli.minimise_run import cell_meant, minimise_run
@@ -90,7 +90,7 @@ def minimise_command(
         workload, failed = chosen_workload(settings, "default", options), None
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
     with search_shown(settings) as display:
-        display.notice(f"runs of {work_in_words(workload, failed)}; --workload names another")
+        display.notice(f"runs of {work_repeated(workload, failed)}; --workload names another")
         found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     if as_json:
         print_json(describe_minimum(chosen, control, found))

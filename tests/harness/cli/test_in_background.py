@@ -104,10 +104,10 @@ def test_what_it_runs_is_not_ended_with_the_terminal(
     monkeypatch.setattr(module, name, work)
     of_none: dict[str, Callable[..., Any]] = {
         "make_target": lambda *_: None,
-        "open_bench_for": lambda *_, **__: (None, {CELL: None}),
+        "open_bench_for": lambda *_, **__: (MagicMock(), {CELL: None}),
         "minimum_lines": lambda *_: [],
         "suspect_of": lambda *_: None,
-        "question_about": lambda *_: SimpleNamespace(in_words=str),
+        "question_about": lambda *_: SimpleNamespace(places_in_words=""),
         "plain_cells": lambda *_: [],
     }
     for each, made in of_none.items():
