@@ -105,7 +105,7 @@ def _claim(best: Verdict, here: Sequence[Verdict], tags: Tags, of: str) -> str:
     tag = tags.get((best.cell, best.environment_hash, best.scope))
     named = f"{cell} (image `{tag}`)" if tag else cell
     if best.tier in NOT_TO_BE_USED:
-        return f"No cell trains to the end on {place}: {_why_none(best, here)}"
+        return f"No cell is yet shown to train to the end on {place}: {_why_none(best, here)}"
     shown = f"{in_words(best.totals)}, workload `{work_in_words(best)}`"
     if best.uncommitted:
         return f"{cell} trained on {place}, {shown}, but {UNCOMMITTED}, so that it is `seen` at most"

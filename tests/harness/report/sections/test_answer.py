@@ -206,7 +206,8 @@ def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
 ) -> None:
     sentence = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
     assert sentence.startswith(
-        f"No cell trains to the end on one GPU (gfx1100): all 3 runs of `{STACK}-plain` failed, most often for `crash`"
+        f"No cell is yet shown to train to the end on one GPU (gfx1100): all 3 runs of `{STACK}-plain` failed, "
+        "most often for `crash`"
     )
     assert answer(make_rows("cpu-plain", 40)).sentence.endswith("it says nothing about GPUs.")
 
