@@ -199,7 +199,7 @@ def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_t
     watched, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
     assert watched.stopped_by == "watchdog"
     assert re.search(
-        r"for \d+ s in phase step at step 4, in backward \(it writes no stacks itself, and twice", watched.stop_detail
+        r"for \d+ s in phase step at step 4, in backward \(it writes no stacks itself, so that", watched.stop_detail
     )
     missing = index(tmp_path / "run")["missing"]
     assert "SIGUSR1" in missing["stacks-1"]
