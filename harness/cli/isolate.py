@@ -34,7 +34,8 @@ def isolate_command(
 ) -> None:
     """Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.
 
-    Without --workload, the runs do what CELL's last such failure did: its workload, strategy and data.
+    Without --workload, the runs do what CELL's last such failure did: its workload, strategy and data. A training on
+    your own data is repeated with few epochs.
 
     It alternates new runs of CELL, of its stack's plain cell and of another stack's plain cell, each on the GPU where
     CELL failed and on another GPU. The failures that raised the question are not counted in the answer. The probability

@@ -64,11 +64,11 @@ def minimise_command(
     RUN is as for `matrix explain`. It is repeated in its cell with ever less of its workload; a run that fails in
     another way does not count as failing. These runs are kept in results/minimise: they are no evidence of a cell.
 
-    Variables: without --workload, the runs do what RUN, or the last failure of CELL or its control, did on a GPU. Runs
-    with the whole preset and with nothing set first show whether there is any effect. Then the search screens the
-    variables, shrinks the set until nothing more can be left out, and confirms the rest with new runs. Runs need not
-    always pass or always fail. A smaller effect takes more runs: a difference of a half takes about a hundred, one of a
-    tenth several hundred.
+    Variables: without --workload, the runs do what RUN, or the last failure of CELL or its control, did on a GPU; a
+    training on your own data is repeated with few epochs. Runs with the whole preset and with nothing set first show
+    whether there is any effect. Then the search screens the variables, shrinks the set until nothing more can be left
+    out, and confirms the rest with new runs. Runs need not always pass or always fail. A smaller effect takes more
+    runs: a difference of a half takes about a hundred, one of a tenth several hundred.
 
     The same command continues an interrupted search, also with a larger --max-runs.
 
