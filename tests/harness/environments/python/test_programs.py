@@ -225,8 +225,8 @@ def test_folders_that_are_nested_beyond_what_python_follows_are_no_traceback(
 ) -> None:
     data = tmp_path / "bars"
     (data if of_data else source).joinpath(*["d"] * 400).mkdir(parents=True)
-    # Since Python 3.12 the walk through data does not recurse.
-    walks = of_data and sys.version_info >= (3, 12)
+    # Since Python 3.12 the walk through the source does not recurse.
+    walks = not of_data and sys.version_info >= (3, 12)
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(400)
     try:
