@@ -103,7 +103,8 @@ def cli(
             raise NoSuchFileError(f"--wheels {wheels}: {'is not a folder' if wheels.exists() else 'no such folder'}")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
     if lacking := [name for name in ("sys", "proc", "dev") if not (root / name).is_dir()]:
-        raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; `matrix simulate FOLDER` writes a host")
+        writes = "`matrix simulate FOLDER`, without --root and MATRIX_ROOT, writes a host"
+        raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; {writes}")
     mirrors = dict(_named_url(given) for given in indexes)
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:

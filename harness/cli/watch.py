@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from harness.campaign.under_way import under_way
+from harness.campaign.under_way import left_under_way, under_way
 from harness.cli.in_background import last_output
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, out, pass_settings, print_json
 from harness.host.fingerprint import machine_of
@@ -48,13 +48,12 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json({**describe(look, scene, now), "without_harness": orphans})
         return
     if not look.goes_on:
-        goes_on = _what_goes_on(settings)
+        following = _what_follows(settings)
         if orphans:
-            ends = f"the next `{goes_on.command}` ends them"
-            print_folded(out, f"Processes of {', '.join(orphans)} run on, though their harness is gone; {ends}.")
+            _say_orphans(orphans, following)
             return
         print_folded(
-            out, f"Nothing runs with {settings.results.folder} on this host; `{goes_on.command}` {goes_on.why}."
+            out, f"Nothing runs with {settings.results.folder} on this host; `{following.command}` {following.why}."
         )
         if log := last_output(settings.results.folder):
             print_folded(out, f"What ran last without a terminal wrote its output to {log}.")
@@ -65,10 +64,20 @@ def watch(settings: Settings, as_json: bool) -> None:
         for one in under_way(settings.results_to_read):
             print_folded(out, f"`{one.command}` goes on; `kill -INT {one.process.pid}` ends it")
         sys.exit(INTERRUPTED)
-    print_folded(out, f"It has ended; `{settings.invocation.command('status')}` sums up.")
+    if left := left_under_way(settings.results_to_read, machine_of(settings.root)):
+        print_folded(out, " ".join(f"{one.in_words[0].upper()}{one.in_words[1:]}." for one in left))
+    else:
+        print_folded(out, f"It has ended; `{settings.invocation.command('status')}` sums up.")
+    if orphans := sorted(marked_runs(settings.results_to_read.runs)):
+        _say_orphans(orphans, _what_follows(settings))
 
 
-def _what_goes_on(settings: Settings) -> "Command":
+def _say_orphans(runs: Sequence[str], following: "Command") -> None:
+    ends = f"the next `{following.command}` ends them"
+    print_folded(out, f"Processes of {', '.join(runs)} run on, though their harness is gone; {ends}.")
+
+
+def _what_follows(settings: Settings) -> "Command":
     """Return the command to type next, and what it does; unfinished work comes before a new campaign."""
     # Imported here because it is needed only when there is nothing to watch.
     from harness.campaign.answered import Command  # noqa: PLC0415

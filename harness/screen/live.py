@@ -63,8 +63,12 @@ class Stall:
     @property
     def words(self) -> str:
         """Return the stall in words."""
-        limit = "" if self.limit is None else f" (limit {self.limit:.0f} s)"
-        return f"no progress for {self.seconds:.0f} s in phase {self.phase}{limit}"
+        stalls = f"no progress for {self.seconds:.0f} s in phase {self.phase}"
+        if self.limit is None:
+            return stalls
+        if self.seconds <= self.limit:
+            return f"{stalls} (limit {self.limit:.0f} s)"
+        return f"{stalls}, past the limit of {self.limit:.0f} s: ended once it is confirmed to hang"
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class LiveView:
         scene = self._scene
         counted = f"{scene.done} of {scene.total} runs" if scene.total else many(scene.done, "run")
         parts = [counted] if scene.total or scene.done else []
-        parts.append(f"{span(self._now - scene.began)} so far")
+        parts.append(f"{span(self._now - scene.began)} in all")
         if scene.ends is not None:
             left = scene.ends - self._now
             # A campaign that ends a little later than expected does not take long.

@@ -85,7 +85,7 @@ def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, quic
     text = terminal.text
     assert re.search(r"plain +>", text), text
     assert re.search(r"(import|data|features 0/1|step \d+/\d+), 0\.\d GB RAM, \d+ s", " ".join(text.split())), text
-    assert re.search(r"1 of 2 runs, \d+ (s|min) so far, about \d+ (s|min) left", " ".join(text.split())), text
+    assert re.search(r"1 of 2 runs, \d+ (s|min) in all, about \d+ (s|min) left", " ".join(text.split())), text
     assert re.search(r"plain +1/1( seen)?\s+one +1/1", text), text
     assert "[2/2] cpu-one: completed" in text
     # The cursor was hidden while the view was shown, and is visible again.

@@ -81,7 +81,7 @@ def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: 
     text = printed(console)
     assert "3/3 seen" in text
     assert "no progress for 62 s in phase step (limit 180 s)" in text
-    assert re.search(r"0 of 2 runs, \d s so far, about 2 min left", text)
+    assert re.search(r"0 of 2 runs, \d s in all, about 2 min left", text)
     assert "1 of 2 runs" in text
     assert "[1/2] cpu-plain (run 2): completed" in text
     assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def test_a_view_shows_what_a_signal_is_answered_with_as_a_line_in_it_would_move_
     with interruptible(), CampaignDisplay(console) as display:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        wait_for(console, " so far, ending what is running, one moment")
+        wait_for(console, " in all, ending what is running, one moment")
         display.log("it ended")
         before, _, after = printed(console).partition("\rending what is running, one moment\n")
         assert "it ended" not in before
@@ -143,7 +143,7 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
         display.started(PlannedRun(cell, 2), 2, 25)
         wait_for(console, "1 of 25 runs")
     # The first run took an hour, and 24 runs are left.
-    assert re.search(r"1 of 25 runs, \d s so far, about 24.0 h left", printed(console))
+    assert re.search(r"1 of 25 runs, \d s in all, about 24.0 h left", printed(console))
     with CampaignDisplay(told := console_of(terminal=True)) as display:
         display.finished(make_record())
         # Two runs go side by side, which only the caller knows.

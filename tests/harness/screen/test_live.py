@@ -54,18 +54,18 @@ def test_the_grid_tells_every_tier_its_counts_and_which_cell_runs() -> None:
         "plain    33/33 known-good  0/2 failing",
         "no-sdma  >                 2/3 flaky",
     ]
-    assert lines[-1] == "2 of 12 runs, 10 min so far, about 25 min left"
+    assert lines[-1] == "2 of 12 runs, 10 min in all, about 25 min left"
 
 
 def test_what_ends_a_little_later_than_expected_is_not_said_to_take_long() -> None:
     def foot(ends: float) -> str:
         return shown(Scene(NOW - 600, done=9, total=10, ends=ends))[-1]
 
-    assert foot(NOW - 1) == foot(NOW - 90) == "9 of 10 runs, 10 min so far"
-    assert foot(NOW + 0.4) == "9 of 10 runs, 10 min so far"
-    assert foot(NOW - 300) == "9 of 10 runs, 10 min so far, longer than expected"
+    assert foot(NOW - 1) == foot(NOW - 90) == "9 of 10 runs, 10 min in all"
+    assert foot(NOW + 0.4) == "9 of 10 runs, 10 min in all"
+    assert foot(NOW - 300) == "9 of 10 runs, 10 min in all, longer than expected"
     # The number of attempts that a training takes is not known.
-    assert shown(Scene(NOW - 600))[-1] == "10 min so far"
+    assert shown(Scene(NOW - 600))[-1] == "10 min in all"
 
 
 def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
@@ -114,6 +114,10 @@ def test_a_stall_is_reported_with_its_limit_while_it_lasts() -> None:
     still = Stall(75.0, "step", 180.0, NOW)
     assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
         shown(Scene(NOW, currents=(a_run(stall=still),)))
+    )
+    past = replace(still, seconds=293.0)
+    assert (
+        past.words == "no progress for 293 s in phase step, past the limit of 180 s: ended once it is confirmed to hang"
     )
     for over in (replace(still, at=NOW - 60), replace(still, seconds=2.0)):
         assert "no progress" not in " ".join(shown(Scene(NOW, currents=(a_run(stall=over),))))

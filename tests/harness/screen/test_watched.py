@@ -386,6 +386,24 @@ def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
     assert next(looks, None) is None
 
 
+def test_a_campaign_whose_process_was_killed_meanwhile_is_not_said_to_have_ended(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([Snapshot(trains=True)])
+    monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    left = LeftOver("make matrix-test", rebooted=False, what="campaign")
+    for place in ("harness.report.continuation", "harness.cli.watch"):
+        monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
+    settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
+        told = " ".join(CliRunner().invoke(watch.watch, [], obj=settings).output.split())
+    killed = "Its process was killed while a campaign was under way; this continues it: `make matrix-test`."
+    gone = "Processes of lost run on, though their harness is gone; the next `make matrix-test` ends them."
+    assert told == f"{killed} {gone}"
+
+
 def test_what_has_ended_is_shown_as_it_was_last(
     results: Results, matrix: Matrix, make_record: MakeRecord, mine: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
