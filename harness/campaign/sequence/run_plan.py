@@ -14,10 +14,13 @@ from harness.campaign.gpus.unproven import HostCause, UnprovenGpus
 from harness.campaign.helpers.together import run_together, that_may_share
 from harness.campaign.runner import Runner
 from harness.evidence.files.run_files import Record
+from harness.evidence.verdicts.counting import REFUSED
 
 
 def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = lambda: None) -> None:
     """Run what is left of a plan, except runs that need an unhealthy GPU or a stack that cannot be made.
+
+    A cell whose app refuses the command gets no further run: it would refuse each one.
 
     If a stack's probe fails on a GPU where no probe has passed since the boot, the stack is put off until another
     stack's probe passes there. `cause` then returns what is wrong with the host.
@@ -51,6 +54,10 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
                 left += campaign.next_attempts(done)
             else:
                 seconds.append(record.finished - record.intent.started)
+        for done, record in made:
+            if record.diagnosis == REFUSED and any(one.cell == done.cell for one in left):
+                display.problem(f"{done.cell.id} is left out: the app refuses this command: {record.detail}")
+                left = [one for one in left if one.cell != done.cell]
 
 
 def _run_next(

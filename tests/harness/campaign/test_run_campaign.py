@@ -46,6 +46,20 @@ def run(bench: ScriptedBench, matrix: Matrix, display: RecordingDisplay | None =
     return run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), display or RecordingDisplay())
 
 
+def test_a_cell_whose_app_refuses_the_command_gets_no_second_run(bench: ScriptedBench, matrix: Matrix) -> None:
+    made = bench.make_record
+    bench.make_record = cast(
+        "Any", lambda *args, **changes: made(*args, diagnosis="refused", detail="no --x", **changes)
+    )
+    bench.outcome_of = lambda _: "failed"
+    runs = tuple(PlannedRun(matrix.cells[cell], repeat, (0,)) for repeat in (1, 2, 3) for cell in CELLS)
+    plan = Plan(matrix.workloads["quick"], runs, (), 0.0, 0.0, None, "", 0.0, None)
+    display = RecordingDisplay()
+    ended = run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), display)
+    assert (ended.done, ended.total, ended.succeeded) == (2, 6, False)
+    assert display.problems == [f"{cell} is left out: the app refuses this command: no --x" for cell in CELLS]
+
+
 @pytest.mark.parametrize("error", [UserError("the disk is full; free some"), ValueError("a mistake of ours")])
 def test_an_error_is_returned_with_what_was_done(error: Exception, bench: ScriptedBench, matrix: Matrix) -> None:
     def second_fails(_: Cell) -> str:
