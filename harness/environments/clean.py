@@ -7,6 +7,7 @@ cannot be made again.
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,10 @@ def _remove(one: Made, engine: Engine | None) -> str | None:
     try:
         if one.kind == "environment":
             return _remove_environment(Path(one.place))
-        remove_copy(Path(one.place))
+        return remove_copy(Path(one.place))
     except OSError as error:
         # It may be another user's, in a folder that both may write to.
         return error.strerror or str(error)
-    return "it cannot be removed" if Path(one.place).exists() else None
 
 
 def _folders(kind: str, found: Iterable[Path]) -> Iterator[Made]:
@@ -185,12 +185,14 @@ def _process_in(folder: Path) -> int | None:
 def _bytes_of(folder: Path) -> int:
     """Return the bytes that become free if a folder is removed; files with another name elsewhere do not count."""
     total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found = (Path(place) / name).lstat()
-            except OSError:
-                # Another command is removing it now, or another user hides it.
-                continue
-            total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
+    # The walk recurses before Python 3.12, and a run may have nested a thousand folders in a program's copy.
+    with suppress(RecursionError):
+        for place, _, names in os.walk(folder):
+            for name in names:
+                try:
+                    found = (Path(place) / name).lstat()
+                except OSError:
+                    # Another command is removing it now, or another user hides it.
+                    continue
+                total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
     return total

@@ -5,7 +5,6 @@ import hashlib
 import os
 import posixpath
 import re
-import shutil
 import stat
 import tempfile
 from collections import Counter
@@ -16,6 +15,7 @@ from pathlib import Path
 from harness.base.errors import NoSuchFileError, UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.storage import create, read_regular
+from harness.base.files.tree_removal import opened_folder, remove_below
 from harness.base.files.untrusted_file import NotAFileError, OpenFile
 from harness.base.files.untrusted_tree import UntrustedTree
 from harness.base.paths import CACHE
@@ -218,18 +218,20 @@ def _content(folder: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     left = MOST_BYTES
-    for place, _, names in os.walk(folder):
-        for file in (Path(place, name) for name in names):
-            name = file.relative_to(folder).as_posix()
-            if len(found) > MOST_FILES:
-                return found
-            status = file.lstat()
-            sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
-            found[name] = ""
-            # The run may also have removed the right to read a file, or put a link in place of the folder.
-            with suppress(OSError, UserError):
-                found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
-            left -= status.st_size if sound else 0
+    # The walk recurses before Python 3.12, and the run may have nested a thousand folders there.
+    with suppress(RecursionError):
+        for place, _, names in os.walk(folder):
+            for file in (Path(place, name) for name in names):
+                name = file.relative_to(folder).as_posix()
+                if len(found) > MOST_FILES:
+                    return found
+                status = file.lstat()
+                sound = stat.S_ISREG(status.st_mode) and status.st_size <= left
+                found[name] = ""
+                # The run may also have removed the right to read a file, or put a link in place of the folder.
+                with suppress(OSError, UserError):
+                    found[name] = _source_hash(UntrustedTree(folder), name) if sound else ""
+                left -= status.st_size if sound else 0
     return found
 
 
@@ -259,8 +261,7 @@ def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
         remove_copy(temporary)
 
 
-def remove_copy(folder: Path) -> None:
-    """Remove a copy, whose folders are read-only."""
-    for place, _, _ in os.walk(folder):
-        Path(place).chmod(0o755)
-    shutil.rmtree(folder, ignore_errors=True)
+def remove_copy(folder: Path) -> str | None:
+    """Remove a copy, whose folders are read-only and which a run may have changed; return why it stays, or None."""
+    with opened_folder(folder.parent) as parent:
+        return remove_below(parent, folder.name)
