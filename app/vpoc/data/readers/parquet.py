@@ -43,6 +43,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     UserError, with the row, for an invalid stamp, a price that is not finite or a volume that is no whole number, and
     for more than MOST_ROWS rows, or far more values than bytes.
     """
+    digest = sha256_file(path)
     try:
         schema = pl.read_parquet_schema(path)
         header = list(schema)
@@ -58,6 +59,9 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         raise UserError(f"{path}: the parquet file is cut short or damaged ({reason}); copy it again") from error
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
+    # The hash stands for the rows in caches and in what is verified.
+    if sha256_file(path) != digest:
+        raise UserError(f"{path}: was changed while it was read; give the same command once it is whole")
     frame = frame.rename(names)
     table = _Rows(path, frame)
     stamps = _stamps(table)
@@ -74,7 +78,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         found["vix"] = _cast(table, "vix", pl.Float64).fill_null(np.nan)
     return RawBars(
         path=path,
-        sha256=sha256_file(path),
+        sha256=digest,
         format="parquet",
         frame=pl.DataFrame(found),
         stamps=stamps,

@@ -408,6 +408,23 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused_before_it_is_read(
         read_vendor(path)
 
 
+def test_a_parquet_file_that_is_replaced_while_it_is_read_is_refused(path, monkeypatch):
+    frame = synthetic()
+    rows = {"timestamp": pl.from_epoch(frame["ts"], "s"), **{name: frame[name] for name in (*PRICES, "volume")}}
+    bars = pl.DataFrame(rows)
+    bars.write_parquet(path)
+    read_parquet = pl.read_parquet
+
+    def read_then_replaced(*given, **options):
+        read = read_parquet(*given, **options)
+        bars.with_columns(pl.col("volume") + 1).write_parquet(path)
+        return read
+
+    monkeypatch.setattr(pl, "read_parquet", read_then_replaced)
+    with pytest.raises(UserError, match="was changed while it was read"):
+        read_vendor(path)
+
+
 def test_a_parquet_file_of_one_row_repeated_millions_of_times_is_refused_before_it_is_read(path, monkeypatch):
     minute = pl.repeat(1_704_724_260, 3_000_000, eager=True)
     prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
