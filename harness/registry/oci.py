@@ -31,7 +31,7 @@ EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
 # Attempts to replace the index of referrers, because several clients may add a referrer at the same time.
 ATTEMPTS = 5
 # Most referrers of an image. Each is a request of its own, and an image is only promoted a few times.
-MOST_REFERRERS = 1000
+MOST_REFERRERS = 400
 
 Descriptor = dict[str, Any]
 
