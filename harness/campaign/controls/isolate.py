@@ -21,7 +21,7 @@ from harness.evidence.index import Index
 from harness.evidence.isolations import ControlCount, FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.evidence.verdicts.counting import NO_PROGRESS, Counts, counts_of
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
 from harness.matrix.workload_options import OF_APP, OWN_DATA
@@ -78,7 +78,9 @@ def may_be_the_hosts(row: Row, counts: Counts) -> bool:
     counted = counts[row.run_id]
     if row.device == "cpu" or counted.counts_as != "failed":
         return False
-    if counted.gpu_fault or row.outcome in ("hung", "host-fault") or row.diagnosis in _OF_THE_HOST:
+    # A run that somebody ended while it stood still is not recorded as hung, but counts as such.
+    hung = row.outcome == "hung" or counted.diagnosis == NO_PROGRESS
+    if counted.gpu_fault or hung or row.outcome == "host-fault" or row.diagnosis in _OF_THE_HOST:
         return True
     known = load_signatures().classes.get(row.diagnosis or "")
     return known is not None and known.of_an_unhealthy_gpu

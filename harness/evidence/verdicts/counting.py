@@ -35,6 +35,8 @@ NOT_BEGUN: Final = "not-begun"
 """Diagnosis of a run that was not begun, because a GPU of it was unhealthy or its image could not be had."""
 REFUSED: Final = "refused"
 """Diagnosis, and kind of count, of a run whose command the app refused."""
+NO_PROGRESS: Final = "no-progress"
+"""Diagnosis of an interrupted run that may well have hung."""
 _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
     "hup": "HUP ended it: the GPU may have brought down the terminal or the desktop session",
     "term": "TERM ended it, and the host was not shutting down",
@@ -209,7 +211,7 @@ def _interrupted(row: Row) -> RunCount:
         return RunCount("failed", ended, diagnosis="session-ended")
     if row.idle_seconds is not None and row.idle_limit and row.idle_seconds > row.idle_limit * SHARE_OF_LIMIT:
         why = f"no rank had advanced for {row.idle_seconds:.0f} s when it was ended, of {row.idle_limit:.0f} s allowed"
-        return RunCount("failed", why, diagnosis="no-progress")
+        return RunCount("failed", why, diagnosis=NO_PROGRESS)
     if ended:
         signal = (row.interrupted_by or "").upper()
         return RunCount("not-counted", f"{signal} ended it, and it used no GPU that could be the cause", INTERRUPTED)

@@ -207,6 +207,14 @@ def test_which_failures_a_host_can_cause(
     assert not may_be_the_hosts(on_cpu, count_runs([on_cpu]))
 
 
+@pytest.mark.parametrize(("idle", "is_one"), [(170.0, True), (5.0, False)])
+def test_a_run_that_stood_still_when_ctrl_c_ended_it_may_be_the_hosts(
+    idle: float, is_one: bool, gpu_row: Callable[..., Row]
+) -> None:
+    row = gpu_row("r1", "interrupted")._replace(interrupted_by="ctrl-c", idle_seconds=idle, idle_limit=180.0)
+    assert may_be_the_hosts(row, count_runs([row])) == is_one
+
+
 def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(
     gpu_row: Callable[..., Row], matrix: Matrix
 ) -> None:
