@@ -61,7 +61,10 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
     failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
     found: dict[tuple[str, str], list[Row]] = {}
     passed: list[Row] = []
+    counted: list[Row] = []
     for row in rows:
+        if counts[row.run_id].counts:
+            counted.append(row)
         if counts[row.run_id].counts_as == "passed":
             passed.append(row)
         if row.run_id in failed:
@@ -78,7 +81,7 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
             runs[-1].detail,
             sum(_wording(row) != _wording(runs[-1]) for row in runs),
             tuple(dict.fromkeys(row.preset for row in runs)),
-            _helped(runs, passed),
+            _helped(runs, passed, counted),
             _on_one_gpu(runs, passed),
         )
         for (diagnosis, _), runs in found.items()
@@ -86,12 +89,13 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
     return sorted(of_each, key=lambda one: -one.count)
 
 
-def _helped(runs: Sequence[Row], passed: Iterable[Row]) -> tuple[Helped, ...]:
+def _helped(runs: Sequence[Row], passed: Iterable[Row], counted: Iterable[Row]) -> tuple[Helped, ...]:
     """Return the cells in which the work of these runs passed, on the same GPUs of the same machine."""
     work = {_work(row) for row in runs}
     passes = Counter((row.cell, row.preset) for row in passed if _work(row) in work)
-    alike = Counter((row.cell, row.preset) for row in runs)
-    return tuple(Helped(*one, count, count + alike[one]) for one, count in passes.items())
+    # Those that failed in another way, too.
+    alike = Counter((row.cell, row.preset) for row in counted if _work(row) in work)
+    return tuple(Helped(*one, count, alike[one]) for one, count in passes.items())
 
 
 def _work(row: Row) -> tuple[str, ...]:

@@ -47,23 +47,25 @@ def test_a_remedy_that_failed_in_the_same_way_is_named(make_rows: MakeRows, trie
 
 
 @pytest.mark.parametrize(
-    ("gpus", "failed_too", "said"),
+    ("gpus", "failed_too", "so", "said"),
     [
-        ("[0, 1]", 0, " Tried on the same work: `cpu-no-sdma` passed 3 of 3 runs."),
-        ("[0, 1]", 9, " Tried on the same work: `cpu-no-sdma` passed 3 of 12 runs."),
-        ("[0]", 0, ""),
+        ("[0, 1]", 0, "crash", " Tried on the same work: `cpu-no-sdma` passed 3 of 3 runs."),
+        ("[0, 1]", 9, "crash", " Tried on the same work: `cpu-no-sdma` passed 3 of 12 runs."),
+        ("[0, 1]", 1, "oom", " Tried on the same work: `cpu-no-sdma` passed 3 of 4 runs."),
+        ("[0]", 0, "crash", ""),
     ],
 )
 def test_of_a_remedy_with_which_the_same_work_passed_it_is_said_how_often(
-    make_rows: MakeRows, gpus: str, failed_too: int, said: str
+    make_rows: MakeRows, gpus: str, failed_too: int, so: str, said: str
 ) -> None:
     rows = [row._replace(gpus="[0, 1]") for row in make_rows("cpu-plain", 0, 2)]
     rows += [row._replace(gpus=gpus) for row in make_rows("cpu-no-sdma", 3)]
-    rows += [row._replace(gpus=gpus) for row in make_rows("cpu-no-sdma", 0, failed_too)]
+    rows += [row._replace(gpus=gpus) for row in make_rows("cpu-no-sdma", 0, failed_too, so)]
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows, count_runs(rows))
     explained = EXPLANATION.model_copy(update={"presets": ("debug-serialize", "no-sdma")})
-    (sentence,) = what_fails(verdicts, found, {found[0].newest: explained})
+    of_crash = next(one for one in found if one.diagnosis == "crash")
+    sentence = what_fails(verdicts, [of_crash], {of_crash.newest: explained})[0]
     assert sentence.endswith(f"What helps: Serialise the kernels.{said}")
 
 
