@@ -150,7 +150,8 @@ def prepare_training(
         download, disk = room_needed(filter(None, [able.verifying]), able)
         plan = replace(plan, download_gb=download, disk_gb=disk)
     # A GPU may fail runs and still pass the short probe that tells healthy ones.
-    avoided = bad_gpus(StageEvidence(bench, matrix).read()) if len(bench.gpus) > 1 else ()
+    on_gpu = cell.stack.accelerator != "cpu" and len(bench.gpus) > 1
+    avoided = bad_gpus(StageEvidence(bench, matrix).read()) if on_gpu else ()
     if avoided and workload.strategy == "single" and not cell.preset.devices:
         summary += f"; not on GPU {', '.join(map(str, avoided))}, which failed what another GPU passed"
     job = TrainingJob(

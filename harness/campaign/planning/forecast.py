@@ -44,7 +44,7 @@ class StageForecast:
         screens: the connectors with a screen, by GPU.
         side_by_side: runs on one GPU each run at the same time.
         screened: GPUs that no run uses, because a screen is connected to them.
-        least_seconds: the time that the next run takes, with the setup of its stack.
+        least_budget: the seconds that the next run takes, if the budget is too small for any run.
         earlier_runs: the runs of earlier campaigns that count for this one.
         verifying: the stack in which runs are verified, made before all others; None if there is none.
         pids: the most processes and threads of any run; None if nothing limits them.
@@ -65,18 +65,13 @@ class StageForecast:
     gpus: int
     side_by_side: bool
     screened: tuple[int, ...]
-    least_seconds: float
+    least_budget: float | None
     earlier_runs: int
     verifying: StackRoom | None
     pids: int | None
     run_bytes: int
     takes: Mapping[Threshold, str]
     driver: str | None
-
-    @property
-    def least_budget(self) -> float | None:
-        """The seconds that the first run takes, if the budget is too small for any run."""
-        return self.least_seconds if self.least_seconds >= self.budget_seconds else None
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
@@ -93,6 +88,8 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
     takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
     gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
     seen = StageEvidence(bench, prepared.matrix).read()
+    workloads = {stage.workload for stage in prepared.matrix.stages.values()}
+    of_stages = (run for run in seen.runs if run.row.stack in search.cells and run.row.workload in workloads)
     return StageForecast(
         stacks=stacks,
         place=prepared.capabilities.place,
@@ -107,8 +104,8 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         gpus=len(gpus),
         side_by_side=search.host.side_by_side,
         screened=search.host.screened,
-        least_seconds=search.seconds_of_next(seen) or 0.0,
-        earlier_runs=sum(run.count.counts for run in seen.runs),
+        least_budget=search.least_budget(seen, budget),
+        earlier_runs=sum(run.count.counts for run in of_stages),
         verifying=rooms[0] if first_of_all else None,
         pids=pids_limit(able.cores, max(1, len(gpus))) if able.executor == "docker" else None,
         run_bytes=able.run_bytes,

@@ -25,6 +25,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.stages import exploring
+from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import workload_hash
 from harness.matrix.workloads import Workload
 from harness.run.workload_data import require_sessions, synthetic_place
@@ -62,7 +63,8 @@ class PreparedCampaign:
         everything = Index(self.bench.results).rows()
         here = [row for row in everything if (row.data, row.host_kind, row.executor) == mine]
         if self.stages:
-            rows = [row for row in here if row.stack in stacks]
+            # Variants of cells are made by a search of `matrix minimise`, or by a training.
+            rows = [row for row in here if row.stack in stacks and VARIANT not in row.cell]
         else:
             rows = [row for row in here if row.cell in cells and row.family in families]
         return of_results.verdicts_on(rows, self.matrix, counts_of(self.bench.results, everything), self.bench.host)

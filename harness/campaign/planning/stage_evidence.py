@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 
+from harness.base.errors import UserError
 from harness.campaign.bench.bench import Bench
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.app_reports.progress import last_phase
@@ -51,12 +53,15 @@ class StageEvidence:
         count = counts[row.run_id]
         gpus = tuple(sorted(json.loads(row.gpus)))
         phase, remedies = self._of_failure(row) if count.counts_as == "failed" else (None, ())
-        return SeenRun(row, count, gpus, phase, remedies)
+        return SeenRun(row, count, gpus, phase, remedies, here=row.machine == self._bench.host.machine)
 
     def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
         """Return the last phase of a failed run, and the presets that its diagnosis recommends."""
         if row.run_id not in self._told:
-            record = self._bench.results.record(row.run_id)
+            record = None
+            # A damaged record is reported where it is shown; its row still counts.
+            with suppress(UserError):
+                record = self._bench.results.record(row.run_id)
             explanation = record.explanation if record else None
             # If the host went down during a run, only its progress tells the phase.
             phase = record.last_phase if record else None

@@ -71,8 +71,8 @@ def run_stages(
                 # another campaign.
                 if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
                     campaign.end(decided.why)
-                least = stages.seconds_of_next() if decided.why == "out-of-time" else None
-                too_short = least if least and budget is not None and least >= budget else None
+                timed_out = decided.why == "out-of-time" and budget is not None
+                too_short = stages.least_budget(budget) if timed_out and budget is not None else None
                 screened = search.host.screened
                 gpus, out = len(runner.bench.gpus), stages.left_out
                 return conclude_stages(decided, gpus, out, screened, too_short, stages.put_off)
@@ -118,7 +118,10 @@ class _Stages:
         """Return the next run on healthy GPUs, of a stack that can be made, or the end of the campaign."""
         self._take_up({name for name, at in self.put_off.items() if time.monotonic() - at >= RECHECK_SECONDS})
         search, seen = self._search(), self.evidence.read()
-        self._tell_of_bad(bad_gpus(seen))
+        bad = [gpu for gpu in bad_gpus(seen) if gpu in search.host.gpus]
+        if set(search.host.healthy) - set(bad):
+            # Otherwise they still take runs, as there is no other GPU.
+            self._tell_of_bad(bad)
         is_lost = len(search.host.healthy) < len(search.host.gpus)
         if is_lost and self.may_reboot():
             return search.end_early(seen)
@@ -165,9 +168,9 @@ class _Stages:
         self.healthy.forget(passed)
         return bool(passed)
 
-    def seconds_of_next(self) -> float | None:
-        """Return the seconds that the next run takes, without regard to the budget; None if there is no next run."""
-        return self._search().seconds_of_next(self.evidence.read())
+    def least_budget(self, budget: float) -> float | None:
+        """Return the least budget in seconds that has room for a run, if this one has not; else None."""
+        return self._search().least_budget(self.evidence.read(), budget)
 
     def _search(self) -> StageSearch:
         bench = self.runner.bench

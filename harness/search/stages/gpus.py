@@ -10,7 +10,9 @@ ERROR = 0.01
 
 
 def bad_gpus(seen: SeenRuns) -> tuple[int, ...]:
-    """Return the GPUs that failed runs that another GPU passed, and too often for chance: a sign test on pairs.
+    """Return the GPUs of this machine that failed runs that another one passed, and too often for chance.
+
+    It is a sign test on pairs.
 
     A pair consists of the first runs that count of exactly the same setting on two single GPUs. If all pairs that
     differ are to the disadvantage of one GPU, n of them have a probability of 2^-n by chance, for each ordered pair of
@@ -18,7 +20,7 @@ def bad_gpus(seen: SeenRuns) -> tuple[int, ...]:
     """
     firsts: dict[tuple[str, str, str], dict[int, SeenRun]] = defaultdict(dict)
     for run in seen.runs:
-        if len(run.gpus) == 1 and run.count.counts:
+        if run.here and len(run.gpus) == 1 and run.count.counts:
             firsts[run.row.cell, run.row.workload, run.row.family].setdefault(run.gpus[0], run)
     worse = Counter[tuple[int, int]]()
     for by_gpu in firsts.values():

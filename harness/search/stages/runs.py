@@ -78,13 +78,17 @@ class StageRun:
 
 @dataclass(frozen=True)
 class SeenRun:
-    """A run of the records, with its count, the last phase, and presets that may help if it failed."""
+    """A run of the records, with its count, the last phase, and presets that may help if it failed.
+
+    `here`: whether it ran on this machine, so that the numbers of its GPUs are those of GPUs here.
+    """
 
     row: Row
     count: RunCount
     gpus: tuple[int, ...]
     last_phase: str | None = None
     remedies: tuple[str, ...] = ()
+    here: bool = True
 
     @property
     def passed(self) -> bool:

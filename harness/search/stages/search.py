@@ -66,8 +66,10 @@ class StageSearch:
         look.explore()
         return look.end("gpu-lost", look.contenders())
 
-    def seconds_of_next(self, seen: SeenRuns) -> float | None:
-        """Return the seconds of the next run with its stack's setup, whatever the budget; None if there is none."""
+    def least_budget(self, seen: SeenRuns, budget: float) -> float | None:
+        """Return the seconds of the next run, with its stack's setup, if no run fits into a budget; else None."""
+        if isinstance(self.next(seen, budget), StageRun):
+            return None
         look = _Decision(self, seen, float("inf"))
         following = look.next()
         return look.cost(following) if isinstance(following, StageRun) else None

@@ -11,6 +11,8 @@ from harness.base.errors import UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.campaign.bench.bench import Bench, StackUnavailableError
 from harness.campaign.bench.display import Display
+from harness.evidence.files.run_files import Record
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
@@ -207,8 +209,27 @@ def test_a_training_on_one_gpu_avoids_the_one_that_failed_what_another_passed(
     assert "; not on GPU 0, which failed what another GPU passed" in ready.summary
     on_both = replace(of_cell, workload=own_workload({"strategy": "ddp"}))
     assert "not on GPU 0" not in prepare_training(on_both, matrix, results, dual_host, file).summary
+    on_cpu = replace(asked, cell=CellRequest("cpu-plain", None, force=False))
+    assert "not on GPU 0" not in prepare_training(on_cpu, matrix, results, dual_host, file).summary
     alone = dual_host.model_copy(update={"gpus": dual_host.gpus[:1]})
     assert prepare_training(of_cell, matrix, results, alone, file).job.avoided == ()
+
+
+def test_a_damaged_record_of_another_run_keeps_nobody_from_training(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    dual_host: HostFacts,
+    file: StateFile,
+    make_record: Callable[..., Record],
+) -> None:
+    record = make_record("damaged", "hung", "no-progress", cell=GPU_CELL, device="cuda", gpus=(0,), host=dual_host)
+    results.begin(record.intent)
+    results.finish(record)
+    assert len(Index(results).rows()) == 1
+    (results.run_folder("damaged") / "record.json").write_text("{")
+    of_cell = replace(asked, cell=CellRequest(GPU_CELL, None, force=False))
+    assert prepare_training(of_cell, matrix, results, dual_host, file).job.avoided == ()
 
 
 def test_an_image_of_a_registry_does_not_run_as_a_process(

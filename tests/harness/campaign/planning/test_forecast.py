@@ -1,6 +1,6 @@
 """Tests of the forecast of a campaign in stages, which is shown before anything is downloaded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ import pytest
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.open_bench import BenchOptions, open_bench
 from harness.campaign.planning import forecast as module
-from harness.campaign.planning import prepare
+from harness.campaign.planning import prepare, stage_evidence
 from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines
 from harness.campaign.planning.prepare import prepare_stages
 from harness.doctor import ask
 from harness.doctor.compatibility import is_outside
 from harness.doctor.read import read_machine
 from harness.environments.capabilities import Capabilities, capabilities_of
+from harness.evidence.files.run_files import Record
+from harness.evidence.gpus.host_changes import host_of
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
@@ -48,6 +50,25 @@ def test_it_says_what_the_first_answer_takes_and_what_all_would(stage_forecast: 
     assert "can reach `good`" in lines
     assert stage_forecast.first_answer_seconds < 1.5 * HOUR
     assert stage_forecast.stacks[0].download_gb < 8
+
+
+def test_runs_of_other_work_are_no_earlier_runs_of_the_campaign(
+    tmp_path: Path, matrix: Matrix, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TwoGpuHost(tmp_path / "root")
+    monkeypatch.setattr(module, "check_reboot", lambda _: None)
+    monkeypatch.setattr(stage_evidence, "current_hashes", lambda *_: {})
+    results = Results(tmp_path / "results")
+    on_gpu = {"host": host_of(results, tmp_path / "root"), "device": "cuda", "gpus": (0,)}
+    ours = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1"}
+    for run_id, of in {"own": {"workload": "app-mine"}, "training": {"workload": "own-data"}, "smoke": {}}.items():
+        record = make_record(run_id, **on_gpu, **ours, **of)
+        results.begin(record.intent)
+        results.finish(record)
+    options = BenchOptions(results, executor="process", root=tmp_path / "root")
+    prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
+    assert prepared
+    assert forecast(prepared).earlier_runs == 1
 
 
 def test_stacks_that_the_driver_is_not_supported_with_are_named_as_the_doctor_does(

@@ -190,5 +190,6 @@ def test_the_grid_of_a_campaign_in_stages_shows_the_last_stage_that_each_cell_ca
     # What a stage tries where the plan's cells fail belongs to the grid, too.
     leave("tried", cell="cpu-no-sdma")
     leave("other-stack", cell="rocm6.3-torch2.9.1-plain", stack="rocm6.3-torch2.9.1")
+    leave("of-a-search", cell="cpu-no-sdma~HSA_ENABLE_SDMA")
     assert {one.cell for one in prepared.verdicts_here()} == {CELL, "cpu-no-sdma"}
     assert {one.cell for one in replace(prepared, stages=None).verdicts_here()} == {CELL}

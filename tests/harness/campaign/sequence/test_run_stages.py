@@ -524,6 +524,14 @@ def test_a_gpu_that_fails_what_the_other_passes_is_said_once_to_be_left_out(benc
     assert found.sentence.startswith("On one GPU ")
 
 
+def test_a_bad_gpu_that_runs_are_still_made_on_is_not_said_to_be_left_out(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "bad_gpus", lambda _: (0, 1))
+    _, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert not [one for one in display.problems if "left out" in one]
+
+
 def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

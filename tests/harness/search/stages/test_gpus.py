@@ -31,6 +31,11 @@ def test_among_three_gpus_six_orders_may_be_unlucky() -> None:
     assert bad_gpus(pairs(*[worse] * 10)) == (0,)
 
 
+def test_the_gpus_of_another_machine_have_other_numbers() -> None:
+    of_another = (replace(run, here=False) for run in pairs(*[(False, True)] * 8).runs)
+    assert bad_gpus(SeenRuns.of(of_another)) == ()
+
+
 def test_what_fails_or_passes_on_both_says_nothing_of_a_gpu() -> None:
     assert bad_gpus(pairs(*[(False, False)] * 20, *[(True, True)] * 20)) == ()
     assert bad_gpus(pairs(*[(False, True)] * 6, *[(True, False)] * 3)) == ()

@@ -10,7 +10,7 @@ from benchmarks.evening.clock import Clock
 from benchmarks.evening.simulated import BUDGET
 from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
 from benchmarks.verdicts import ROW
-from harness.evidence.verdicts.counting import NOT_BEGUN, RunCount
+from harness.evidence.verdicts.counting import NOT_BEGUN, PASSED, RunCount
 from harness.matrix.workload_options import family
 from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.exploration import NOT_BEGUN_KIND, Explorer
@@ -114,3 +114,27 @@ def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() ->
     assert isinstance(decided, StageEnd)
     sentence = conclude_stages(decided, 1).sentence
     assert f"The runs of {cells[stack][0].id} were not verified, and count for nothing" in sentence
+
+
+def test_a_budget_is_too_small_only_where_no_run_fits_into_it() -> None:
+    """The next run without a budget may be one of hours, while a short one fits."""
+    stack = stacks()[0]
+    cells = {stack: [cell for cell in the_matrix().select("default") if cell.stack.name == stack]}
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS, GPUS))
+    seen: list[SeenRun] = []
+    while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun) and run.stage != "endurance":
+        row = ROW._replace(
+            run_id=f"r{len(seen)}",
+            cell=run.cell.id,
+            stack=stack,
+            workload=run.workload.name,
+            family=family(run.workload, len(run.gpus)),
+            started=float(len(seen)),
+            finished=len(seen) + 300.0,
+        )
+        seen.append(SeenRun(row, PASSED, run.gpus))
+    assert isinstance(run, StageRun)
+    passed = SeenRuns.of(seen)
+    assert isinstance(search.next(passed, 3600.0), StageRun)
+    assert search.least_budget(passed, 3600.0) is None
+    assert search.least_budget(passed, 1.0) == the_matrix().stages["endurance"].minutes * 60
