@@ -102,7 +102,7 @@ def minimise_command(
 def _last_failure(settings: Settings, cells: Iterable[Cell]) -> Intent | None:
     """Return the newest run of these cells that failed here in a way that a variable may change."""
     machine = machine_of(settings.root)
-    found = (last_failure(settings.results, machine, settings.matrix, cell.id) for cell in cells)
+    found = (last_failure(settings.results, machine, settings.matrix, cell.id, of_search=False) for cell in cells)
     return max(filter(None, found), key=lambda failed: failed.started, default=None)
 
 

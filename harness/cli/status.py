@@ -40,6 +40,7 @@ from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import TIERS_IN_WORDS, work_in_words
 from harness.host.facts import HostFacts
+from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Matrix
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
@@ -266,7 +267,7 @@ def _hint(
     # Imported here because the modules that explain failures take time to import.
     from harness.campaign.controls.isolate import hint  # noqa: PLC0415
 
-    return hint(here, counts, matrix, len(host.gpus), answers)
+    return hint(here, counts, matrix, len(training_gpus(host)), answers)
 
 
 def _tags(results: Results) -> list[KnownGood]:

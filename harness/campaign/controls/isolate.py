@@ -78,7 +78,7 @@ def may_be_the_hosts(row: Row, counts: Counts) -> bool:
     counted = counts[row.run_id]
     if row.device == "cpu" or counted.counts_as != "failed":
         return False
-    # A run that somebody ended while it stood still is not recorded as hung, but counts as such.
+    # A run that somebody ended while it stalled is not recorded as hung, but counts as such.
     hung = row.outcome == "hung" or counted.diagnosis == NO_PROGRESS
     if counted.gpu_fault or hung or row.outcome == "host-fault" or row.diagnosis in _OF_THE_HOST:
         return True
@@ -183,8 +183,11 @@ def hint(
 
 def _can_be_varied(failed: Row, rows: Iterable[Row], matrix: Matrix, gpus: int) -> bool:
     """Return whether controls of a run can differ from it: `question_about` refuses others."""
-    on_one = len(json.loads(failed.gpus)) == 1
-    if failed.preset != "plain" or (on_one and gpus > 1):
+    cell = matrix.cells.get(failed.cell)
+    if cell is None:
+        return False
+    on_one = len(json.loads(failed.gpus)) == 1 and not cell.preset.devices
+    if variable_names(cell.preset) or (on_one and gpus > 1):
         return True
     return any(cell.stack.name != failed.stack for cell in plain_cells(matrix, rows, failed.host_kind))
 
@@ -268,17 +271,18 @@ def suspect_of(cell: str, workload: str, bench: Bench) -> Suspect:
     return found[0] if found else Suspect(cell, 0, bench.gpus[0] if bench.gpus else 0, "")
 
 
-def last_failure(results: Results, machine: str, matrix: Matrix, cell: str) -> Intent | None:
+def last_failure(results: Results, machine: str, matrix: Matrix, cell: str, *, of_search: bool = True) -> Intent | None:
     """Return the newest run of a cell on this machine that failed in a way that a GPU or the host can cause.
 
-    None if there is none of a workload of the matrix file, and none of a training of the user's own data. A search's
-    own runs are left out, or else it would not continue when it is called again.
+    None if there is none of a workload of the matrix file, and none of a training of the user's own data. A run of
+    `matrix minimise` comes after all others, and does not count without `of_search`: a search that took its own runs
+    would not continue when it is called again.
     """
     rows = [row for row in Index(results).rows() if row.machine == machine and not row.imported]
-    known = (*matrix.workloads, OWN_DATA)
-    asked = [row for row in rows if not (row.campaign or "").startswith(MINIMISE)]
-    mine = [row for row in asked if row.cell == cell and row.workload in known]
-    found = suspects(mine, counts_of(results))
+    known, counts = (*matrix.workloads, OWN_DATA), counts_of(results)
+    mine = [row for row in rows if row.cell == cell and row.workload in known]
+    others = [row for row in mine if not (row.campaign or "").startswith(MINIMISE)]
+    found = suspects(others, counts) or (suspects(mine, counts) if of_search else [])
     record = results.record(found[0].last) if found else None
     return record.intent if record else None
 

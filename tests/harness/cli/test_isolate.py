@@ -65,8 +65,8 @@ def ask(tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.
         (
             "own-data",
             (),
-            ("quick", "ddp", ((0, 1),), "merged.csv", "process"),
-            "the training of hung, which failed by strategy ddp, with 2 epochs",
+            ("own-data", "ddp", ((0, 1),), "merged.csv", "process"),
+            "the training of hung by strategy ddp, which failed, with 2 epochs",
         ),
         (
             "standard",
@@ -104,6 +104,22 @@ def test_the_runs_of_a_search_are_not_repeated_by_the_next_one(ask: Ask) -> None
         run_id="later", workload="quick", options={}, gpus=(0,), campaign="minimise-x", started=2e9
     )
     assert workload.accepted == ("vix_range",), done
+
+
+def test_where_only_the_runs_of_a_search_failed_one_of_them_is_repeated(ask: Ask) -> None:
+    _, question, workload, done = ask(workload="standard", gpus=(0,), campaign="minimise-x")
+    assert (workload.name, question.suspect.failures, question.gpus[0]) == ("standard", 1, (0,)), done
+
+
+@pytest.mark.parametrize("options", [{"program": {"command": "x"}}, {"name": "x", "synthetic": {}}])
+def test_what_is_no_option_of_the_app_is_not_taken_from_a_record(ask: Ask, options: dict[str, Any]) -> None:
+    _, _, workload, done = ask(workload="own-data", options=options, gpus=(0,))
+    assert (workload.program, workload.name, workload.synthetic.sessions > 1) == (None, "own-data", True), done
+
+
+def test_options_of_a_record_that_make_no_workload_are_one_line(ask: Ask) -> None:
+    *_, done = ask(workload="own-data", options={"batch_size": {"a": 1}}, gpus=(0,))
+    assert "hung: this version does not accept its option batch_size; name a --workload" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from harness.evidence.verdicts.words import TIERS_IN_WORDS
 from harness.host.fingerprint import machine_of, read_host
 from harness.host.simulated import dual_7900xt
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
+from tests.harness.gpu_tree import a_gpu
 
 
 @pytest.fixture
@@ -141,6 +142,33 @@ def test_a_cell_without_runs_and_a_run_for_a_cell_are_said(
     assert "No run of cpu-no-sdma is of this host; `" in others.stdout
     with pytest.raises(UserError, match=r"is a run, not a cell; `.* explain 20261127T1` says"):
         CliRunner().invoke(cli, [*words, "20261127T1"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("cell", "second", "hinted"),
+    [
+        ("rocm6.3-torch2.9.1-plain", "gfx1100", True),
+        ("rocm6.3-torch2.9.1-plain", "gfx90c", False),
+        ("gone", "gfx1100", False),
+    ],
+)
+def test_no_control_is_hinted_at_that_cannot_be_run(
+    cell: str,
+    second: str,
+    hinted: bool,
+    results: Results,
+    make_record: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Controls are run in cells of the matrix file, on GPUs for which wheels have kernels."""
+    gpus = (a_gpu(0), a_gpu(1).model_copy(update={"gfx": second}))
+    host = make_record().intent.host.model_copy(update={"gpus": gpus})
+    monkeypatch.setattr("harness.cli.status.host_of", lambda *_: host)
+    on_gpu = {"host": host, "device": "cuda", "gpus": (0,)}
+    of_cell = {"cell": cell, "stack": "rocm6.3-torch2.9.1", "preset": "plain"}
+    keep(results, make_record("hung", "hung", "hang-copy", **of_cell, **on_gpu))
+    printed = CliRunner().invoke(cli, ["--results", str(results.folder), "status"]).output
+    assert ("failed in a way that" in printed) == hinted
 
 
 def test_what_controls_showed_is_said_and_what_may_be_asked(

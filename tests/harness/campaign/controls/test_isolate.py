@@ -208,7 +208,7 @@ def test_which_failures_a_host_can_cause(
 
 
 @pytest.mark.parametrize(("idle", "is_one"), [(170.0, True), (5.0, False)])
-def test_a_run_that_stood_still_when_ctrl_c_ended_it_may_be_the_hosts(
+def test_a_run_that_stalled_when_ctrl_c_ended_it_may_be_the_hosts(
     idle: float, is_one: bool, gpu_row: Callable[..., Row]
 ) -> None:
     row = gpu_row("r1", "interrupted")._replace(interrupted_by="ctrl-c", idle_seconds=idle, idle_limit=180.0)
@@ -245,11 +245,21 @@ def test_no_hint_leads_to_a_question_that_is_refused(
     alone = row._replace(gpus="[0]")
     other = gpu_row("r2", cell=OTHER, stack="rocm6.2-torch2.5.1", preset="plain")
     unfit, gone = other._replace(outcome="failed", diagnosis="missing-arch"), other._replace(cell="rocm1.0-plain")
-    for rows, gpus in (([row], 2), ([alone], 1), ([row, unfit], 2), ([alone, unfit], 1), ([row, gone], 2)):
+    # It sets nothing, and runs on one GPU only.
+    fixed = alone._replace(cell="rocm6.3-torch2.9.1-notes-device-0", preset="notes-device-0")
+    for rows, gpus in (
+        ([row], 2),
+        ([alone], 1),
+        ([row, unfit], 2),
+        ([alone, unfit], 1),
+        ([row, gone], 2),
+        ([fixed], 2),
+        ([gone], 2),
+    ):
         assert hint(rows, count_runs(rows), matrix, gpus) is None
     for rows, gpus in (
         ([row, other], 2),
-        ([row._replace(preset="notes-stable")], 2),
+        ([row._replace(cell=CELL)], 2),
         ([alone], 2),
         ([alone, other], 1),
     ):
