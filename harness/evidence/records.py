@@ -103,7 +103,7 @@ class Results:
         # The folder gets its name only once the intent is in it, so that a crash leaves a run that was begun, or none.
         unnamed = unfinished(folder)
         try:
-            make_folder_durably(self.runs)
+            make_folder_durably(self.runs, protect=True)
             # While the run lasts no other user may enter: the app may make a setuid file there, which acts as its
             # owner.
             unnamed.mkdir(mode=CLOSED)

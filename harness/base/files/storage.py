@@ -198,11 +198,11 @@ def size_of(file: Path) -> int:
         return 0
 
 
-def make_folder_durably(folder: Path) -> None:
+def make_folder_durably(folder: Path, *, protect: bool = False) -> None:
     """Make a folder and those above it so that they are still there after a crash; raises OSError.
 
-    A new folder in one where each user may rename and remove only what is his own (sticky) is such a folder, too. A
-    link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
+    `protect`: where each user may rename and remove only what is his own in the folder above (sticky), so in this one.
+    A link of another user is refused: in a shared folder it may lead to a folder that only this user may write to.
     """
     if folder.is_symlink():
         _refuse_link_of_another(folder.lstat(), folder)
@@ -212,7 +212,8 @@ def make_folder_durably(folder: Path) -> None:
         descriptor = _open_folder(folder)
         try:
             _share(descriptor, folder.parent, stat.S_IXGRP)
-            _protect(descriptor, folder.parent)
+            if protect:
+                _protect(descriptor, folder.parent)
         finally:
             os.close(descriptor)
         sync_folder(folder.parent)
@@ -244,8 +245,11 @@ def _share(descriptor: int, folder: Path | int, further: int = 0) -> None:
 
 def _protect(descriptor: int, parent: Path) -> None:
     """Make a new folder sticky as its parent is, where others may write to it: a default ACL can grant that."""
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if parent.stat().st_mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = os.fstat(descriptor)
+    mode = stat.S_IMODE(status.st_mode)
+    # Another user may have been faster in making it.
+    mine = status.st_uid == os.geteuid()
+    if mine and parent.stat().st_mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
         os.fchmod(descriptor, mode | stat.S_ISVTX)
 
 

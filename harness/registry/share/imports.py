@@ -94,7 +94,7 @@ def import_records(
     if not file.is_file():
         why = "is not a file" if file.exists() else "no such file"
         raise NoSuchFileError(f"{file}: {why}; give one that `matrix export` wrote")
-    make_folder_durably(results.runs)
+    make_folder_durably(results.runs, protect=True)
     with (
         locked(results.folder / LOCK, seconds=SHORT_LOCK_SECONDS),
         group_writable_umask(results.folder),

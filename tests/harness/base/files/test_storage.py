@@ -168,7 +168,24 @@ def test_a_folder_that_others_may_write_to_is_sticky_as_its_parent_is(
     tmp_path: Path, parent: int, expected: int
 ) -> None:
     tmp_path.chmod(parent)
-    folder = tmp_path / "runs/deeper"
-    make_folder_durably(folder)
-    for made in (folder, folder.parent):
-        assert made.stat().st_mode & 0o3770 == expected & 0o3770
+    make_folder_durably(tmp_path / "runs", protect=True)
+    assert (tmp_path / "runs").stat().st_mode & 0o3770 == expected & 0o3770
+    # Elsewhere users replace the files of others.
+    make_folder_durably(tmp_path / "campaigns")
+    assert not (tmp_path / "campaigns").stat().st_mode & 0o1000
+
+
+def test_a_folder_that_another_user_was_faster_to_make_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o3770)
+    makes = Path.mkdir
+
+    def make_as_shared(place: Path, **options: bool) -> None:
+        makes(place, **options)
+        place.chmod(0o2770)
+
+    monkeypatch.setattr(Path, "mkdir", make_as_shared)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    make_folder_durably(tmp_path / "runs", protect=True)
+    assert (tmp_path / "runs").stat().st_mode & 0o7777 == 0o2770
