@@ -58,7 +58,8 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         Index(bench.results).add(record)
         run_id = record.intent.run_id
         display.problem(f"{run_id}: {record.detail}; recorded as {record.outcome}")
-        if count_runs([Row.of(record)])[run_id].counts_as == "failed":
+        counts = count_runs([Row.of(record)])[run_id].counts
+        if counts and record.diagnosis == "host-down":
             # Only the user knows whether the run, or something else, brought the host down.
             display.problem(f"it counts as failed, and `matrix strike {run_id} --reason TEXT` takes it out")
     for text in damaged:

@@ -27,6 +27,7 @@ from harness.evidence.app_reports.exposure import exposure_of
 from harness.evidence.files.run_files import HealthStep, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
@@ -93,6 +94,18 @@ def write_progress(folder: Path, wall: float, monotonic: float = 1.0) -> None:
     line = {"schema": 2, "wall": wall, "monotonic": monotonic, "rank": 0, "pid": 1, "phase": "step", "done": 9}
     line |= {"total": 99, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
     (folder / "work/progress-0.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+
+
+def test_a_run_that_hung_before_its_harness_was_killed_is_not_said_to_be_for_striking(
+    tmp_path: Path, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, display = InstantBench.on(tmp_path, here), RecordingDisplay()
+    bench.results.begin(make_intent("hung", host=here, device="cuda", gpus=(0,)))
+    monkeypatch.setattr(recovery, "_idle", lambda *_: (1000.0, 300.0))
+    close_leftovers(bench, display)
+    [row] = Index(bench.results).rows()
+    assert count_runs([row])["hung"].counts_as == "failed"
+    assert not [one for one in display.problems if "strike" in one]
 
 
 def test_of_a_run_whose_host_went_down_the_way_to_take_it_out_is_named(
