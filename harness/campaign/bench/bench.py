@@ -167,7 +167,9 @@ class Bench:
         if self.data:
             if own.image and not is_own(own.image):
                 # What such an image says of the data would end the campaign; so its own run shows it.
-                return read_data(self.data)
+                if self.data not in self._bars:
+                    self._bars[self.data] = read_data(self.data)
+                return self._bars[self.data]
             check_data(self.data, workload, own, self.executor)
             self._data[workload] = read_data(self.data)
             return self._data[workload]

@@ -99,7 +99,8 @@ def display(machine: Machine) -> Iterator[Finding]:
             "; a campaign leaves this GPU out, and what trains on all GPUs stays unknown, without --use-screen-gpu "
             "(with make ARGS=--use-screen-gpu)"
         )
-        alone = len(machine.training) == 1
+        # A campaign leaves no GPU out if it had none left then.
+        alone = all(one.card and one.card.displays for one in machine.training)
         yield note(
             f"{gpu.label} drives a display ({', '.join(gpu.card.displays)}){used}",
             "a hang of this GPU takes the desktop with it, and its free memory changes while runs are compared"

@@ -528,6 +528,12 @@ def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path
     ]
     [why] = [f.why for f in examine(read(tmp_path)) if f.level == "note" and f.check == "display"]
     assert "what trains on all GPUs stays unknown, without --use-screen-gpu" in why
+    # With a screen on each GPU a campaign leaves none out.
+    shown = read(tmp_path)
+    gpus = tuple(replace(gpu, card=gpu.card and replace(gpu.card, displays=("DP-1",))) for gpu in shown.gpus)
+    whys = [f.why for f in examine(replace(shown, gpus=gpus)) if f.check == "display"]
+    assert len(whys) == 2
+    assert not any("stays unknown" in (why or "") for why in whys)
     # A cable alone makes no display, because a monitor that is switched off stays connected.
     tree.write(tree.gpus[0] / "drm/card0/card0-DP-1/enabled", "disabled")
     assert {f.level for f in examine(read(tmp_path)) if f.check == "display"} == {"ok"}

@@ -1,5 +1,6 @@
 """Tests of what a bench makes of a planned run; no run is made."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,6 +220,9 @@ def test_what_somebody_elses_image_says_of_the_users_data_ends_no_campaign(
     monkeypatch.setattr(bench_module, "is_own", "sha256:own".__eq__)
     pulled, own = (image_environment(f"sha256:{name}", {}, CONTRACT, stack) for name in ("pulled", "own"))
     assert bench.data_of(workload, pulled).path == str(bars)
+    # A file of gigabytes is read once, not for each run.
+    bars.write_text("other bars")
+    assert bench.data_of(workload, pulled).sha256 == hashlib.sha256(b"bars").hexdigest()
     with pytest.raises(UserError, match="line 3"):
         bench.data_of(workload, own)
     # Where this host can verify runs, it checks the data in its own environment.
