@@ -339,4 +339,5 @@ class Watch:
         """
         if handle.stop(GRACE_SECONDS):
             return True
-        return end_processes_of_run(self._folder, GRACE_SECONDS) and handle.stop(GRACE_SECONDS)
+        in_container = handle.inspected is not None
+        return in_container and end_processes_of_run(self._folder, GRACE_SECONDS) and handle.stop(GRACE_SECONDS)
