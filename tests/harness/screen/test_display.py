@@ -57,7 +57,8 @@ def campaign(
 def wait_for(console: Console, text: str) -> None:
     """Wait until the console shows a text; a terminal is redrawn twice a second."""
     until = time.monotonic() + 30
-    while text not in printed(console) and time.monotonic() < until:
+    while text not in printed(console):
+        assert time.monotonic() < until, printed(console)
         time.sleep(0.05)
 
 
@@ -99,7 +100,7 @@ def test_a_view_is_not_redrawn_while_a_line_above_it_is_printed(monkeypatch: pyt
 
     monkeypatch.setattr(screen_display, "print_stamped", print_slowly)
     with CampaignDisplay(console) as display:
-        wait_for(console, " so far")
+        wait_for(console, " in all")
         display.log("it ended")
     assert drawn == [False]
 
