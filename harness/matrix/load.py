@@ -168,6 +168,9 @@ def _explain(details: Any) -> Problem:
     where = tuple(step for step in details["loc"] if not (isinstance(step, str) and step[:1] in "[(lt" and "[" in step))
     if details["type"] == "extra_forbidden":
         return Problem(where, f"unknown key; {nearest(where[-1], _keys(_model_at(where[:-1])))}")
+    if details["type"] == "too_long":
+        most, listed = details["ctx"]["max_length"], details["ctx"]["actual_length"]
+        return Problem(where, f"{listed} entries are too many; {most} at most are allowed")
     if details["type"] == "missing":
         return Problem(where[:-1], f"the key `{where[-1]}` is missing")
     if details["type"] == "literal_error":

@@ -133,7 +133,7 @@ REFUSED = {
     "more exclusions than anybody has": (
         "exclude:\n" + "  - {preset: plain, reason: it never trained}\n" * 301,
         "exclude:",
-        ["should have at most 300 items"],
+        ["entries are too many; 300 at most are allowed"],
     ),
     "values that no process can be started with": (
         f"presets:\n  plain: {{description: p}}\n  two: {{description: t, variables: {{A: &a {'é' * 32_767}, B: *a}}}}",
