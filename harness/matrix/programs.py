@@ -150,7 +150,8 @@ class Program(Strict):
         """When the program counts as hung, and how to change that, in words."""
         lacks = "a line of output" if self.progress == STDOUT else "progress"
         limit = f"{span(self.stall_limit)} without {lacks}"
-        return f"it counts as hung after {limit} (--stall-limit, or stall_limit: of its workload)"
+        hung = f"it counts as hung after {limit} (--stall-limit, or stall_limit: of its workload)"
+        return hung if self.produces else f"{hung}, and as failed if it prints nothing at all (unless --produces)"
 
     @property
     def no_progress(self) -> str:

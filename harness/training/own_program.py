@@ -28,6 +28,8 @@ from harness.training.state import TrainingState
 # tried again makes it right.
 MISTAKE_EXITS = {"exit 2", "exit 126", "exit 127"}
 NOT_STARTED: Diagnosis = "not-started"
+# It ended by itself with exit status 0, and what shows that it did its work is missing.
+NO_RESULT: Diagnosis = "no-result"
 # Attempts in a row that reported no progress, after which the checkpoint that they resumed from may be damaged.
 MISSED_IN_A_ROW = 2
 STARTS_OVER = "after a failure it starts over: nothing says how it resumes (--resume-with, --checkpoint)"
@@ -139,13 +141,23 @@ def remove_program(folder: RunFolder) -> None:
 
 def why_mistaken(record: Record, folder: RunFolder) -> str:
     """Return as one line why a program can never run as requested."""
+    if record.diagnosis == NO_RESULT:
+        return f"{record.detail}; what it wrote is in {folder.work.program}"
     return record.detail if record.diagnosis == NOT_STARTED else f"the program says: {last_line(folder.log)}"
 
 
 def is_mistaken(record: Record, folder: RunFolder) -> bool:
-    """Return whether a program can never run as requested."""
+    """Return whether a program can never run as requested.
+
+    One without a result is not trained again from its beginning, since it would end in the same way after as long. One
+    that resumes is, because that is short where all was done.
+    """
+    if record.outcome != "failed":
+        return False
+    if record.diagnosis == NO_RESULT:
+        return not (record.intent.program and record.intent.program.resumes)
     mistaken = not MISTAKE_EXITS.isdisjoint(record.exit.values()) and not _reported_step(record, folder)
-    return record.outcome == "failed" and (record.diagnosis == NOT_STARTED or mistaken)
+    return record.diagnosis == NOT_STARTED or mistaken
 
 
 def _reported_step(record: Record, folder: RunFolder) -> int:

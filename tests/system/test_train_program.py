@@ -208,6 +208,20 @@ def test_one_that_gets_no_further_is_stopped_in_a_line(make: Callable[..., Train
 
 
 @pytest.mark.slow
+def test_one_without_a_result_is_not_trained_again_from_its_beginning(make: Callable[..., Trainer]) -> None:
+    trainer = make("open('model.pt', 'w').write('trained')")
+    program = "--app", str(trainer.output.parent / "code"), "--", "python", "train.py"
+    printed = trainer.run(*program, status=2)
+    assert "and as failed if it prints nothing at all (unless --produces)" in printed.splitlines()[1]
+    (record,) = trainer.records
+    wrote = trainer.results.folder_of(record.intent.run_id).work.program
+    assert printed.splitlines()[-1] == f"matrix: {record.detail}; what it wrote is in {wrote}"
+    assert (Path(wrote) / "model.pt").read_text(encoding="utf-8") == "trained"
+    trainer.run("--produces", "modle.pt", *program, status=2)
+    assert [one.detail for one in trainer.records[1:]] == ["exit 0, but modle.pt is not there"]
+
+
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_one_attempt(make: Callable[..., Trainer]) -> None:
     trainer = make()
     program = "--app", str(trainer.output.parent / "code")
