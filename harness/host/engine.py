@@ -23,6 +23,7 @@ from harness.host.engine_client import Api, Client
 from harness.host.engine_errors import ENGINE_ERRORS, GONE, engine_errors
 
 TransferPart = TypeVar("TransferPart")
+USUAL_ADDRESS = "unix:///var/run/docker.sock"
 CONNECT_SECONDS = 2
 # Longest wait for a short answer, in seconds: a healthy engine takes a few milliseconds.
 ANSWER_SECONDS = 10.0
@@ -33,6 +34,10 @@ NOT_PERMITTED = (
 DEAD = (
     "a Docker engine belongs to {address}, but none answers there: start it (`sudo systemctl start docker`), "
     "or run cells with --executor process"
+)
+DEAD_ELSEWHERE = (
+    "DOCKER_HOST is {address}, but no Docker engine answers there: `unset DOCKER_HOST` for the engine of this host, "
+    "or start that one, or run cells with --executor process"
 )
 OTHER_USER = (
     "the Docker engine at {address} maps users (rootless or userns-remap): a container's files would belong to "
@@ -216,6 +221,7 @@ def reach_engine() -> Engine | None:
     """
     wanted = os.environ.get("DOCKER_HOST")
     address = wanted or _context_address()
+    dead = NoEngineError((DEAD if address == USUAL_ADDRESS or not wanted else DEAD_ELSEWHERE).format(address=address))
     socket_file = Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
     try:
         if socket_file:
@@ -227,11 +233,11 @@ def reach_engine() -> Engine | None:
         raise NoEngineError(NOT_PERMITTED.format(address=address)) from None
     except FileNotFoundError:
         if wanted:
-            raise NoEngineError(DEAD.format(address=address)) from None
+            raise dead from None
         return None
     except (OSError, UserError, *ENGINE_ERRORS):
         # Falling back to processes would make another campaign.
-        raise NoEngineError(DEAD.format(address=address)) from None
+        raise dead from None
     if podman := _podman(engine.facts):
         raise NoEngineError(PODMAN.format(address=address, which=podman))
     if socket_file and os.getuid() == 0 and socket_file.stat().st_uid == UNKNOWN_USER:
@@ -253,7 +259,7 @@ def _context_address() -> str:
         context = ContextAPI.get_current_context()
     except (DockerException, OSError, ValueError):
         context = None
-    return str(context.Host) if context and context.Host else "unix:///var/run/docker.sock"
+    return str(context.Host) if context and context.Host else USUAL_ADDRESS
 
 
 def _try_socket(path: str) -> None:
