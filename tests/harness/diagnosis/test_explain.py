@@ -223,6 +223,13 @@ def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanat
         assert found.class_ != "unknown", f"{diagnosis}: needs a rule for `where: exit`, or to be one of OfResult"
 
 
+def test_a_disk_that_another_program_filled_need_not_count_for_the_cell(explain: Callable[..., Explanation]) -> None:
+    found = explain({}, Exit(-9), diagnosis="disk-limit")
+    assert (found.rule, "or the disk became full" in found.cause) == ("exceeded-disk-limit", True)
+    assert "if another program filled the disk" in found.remedy
+    assert "`matrix strike RUN --reason TEXT`" in found.remedy
+
+
 def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(
     tmp_path: Path, make_intent: Callable[..., Intent]
 ) -> None:
