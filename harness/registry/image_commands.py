@@ -8,6 +8,7 @@ from typing import Any
 from harness.base.errors import NoEngineError, NoSpaceError, UserError
 from harness.base.paths import LOCKS
 from harness.base.sysfs import REAL_ROOT
+from harness.base.wording import size_in_words
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.images import Image, cell_tag, find, repository_in
@@ -119,9 +120,8 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
     """
     if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
         fewer = f", or build fewer: `matrix build {plan.build[0].id}`" if len(plan.build) > 1 else ""
-        raise NoSpaceError(
-            f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some{fewer}"
-        )
+        needed, free = size_in_words(plan.disk_gb * GB), size_in_words(plan.free_gb * GB)
+        raise NoSpaceError(f"{plan.place}: {needed} are needed, {free} are free; free some{fewer}")
     images: dict[str, Image] = {}
     problems: dict[str, str] = {}
     for cell in (*plan.there, *plan.build):

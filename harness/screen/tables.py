@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.base.durations import span
-from harness.base.wording import download_in_words, listed, many
+from harness.base.wording import download_in_words, listed, many, size_in_words
 from harness.environments.python.interpreters import python_source
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import CountName, Counts
@@ -326,7 +326,8 @@ def _until(goal: "Goal") -> str:
 def _free(free_gb: float | None, needed_gb: float) -> str:
     if free_gb is None:
         return "free space unknown"
-    return f"{free_gb:.0f} GB free{': not enough' if needed_gb > free_gb else ''}"
+    # As exactly as what is needed: 0.6 GB are not 1 GB where 1.3 GB are needed.
+    return f"{size_in_words(free_gb * 1e9)} free: not enough" if needed_gb > free_gb else f"{free_gb:.0f} GB free"
 
 
 def _some(names: Sequence[str]) -> str:

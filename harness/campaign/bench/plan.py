@@ -6,6 +6,7 @@ from itertools import zip_longest
 from statistics import median
 
 from harness.base.errors import NoSpaceError, UserError
+from harness.base.wording import size_in_words
 from harness.doctor.compatibility import is_outside
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
@@ -114,8 +115,10 @@ class Plan:
         if self.why_empty:
             raise UserError(f"{self.why_empty}; {NOTHING_RUNS}" if self.host_excludes_cells else self.why_empty)
         if not self.fits:
-            need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
-            raise NoSpaceError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
+            needed, free = (size_in_words(gb * GB) for gb in (self.disk_gb, self.free_gb or 0))
+            raise NoSpaceError(
+                f"{self.place}: the plan needs {needed}, {free} are free; free some or choose fewer stacks"
+            )
 
 
 def rounds_of(runs: Sequence[PlannedRun], *, side_by_side: bool) -> int:

@@ -10,6 +10,7 @@ from itertools import count
 
 from harness.base.errors import UnhealthyHostError
 from harness.base.silent_hosts import forget_silent
+from harness.base.wording import size_in_words
 from harness.campaign.bench.bench import StackUnavailableError
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.campaign import Campaign
@@ -239,8 +240,9 @@ class _Stages:
         if able.free_bytes is None:
             return None
         _, needed = room_needed([stack], able)
-        free = shutil.disk_usage(able.place).free / GB
-        return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
+        free = shutil.disk_usage(able.place).free
+        words = f"{able.place}: it needs {size_in_words(needed * GB)}, {size_in_words(free)} are free"
+        return None if needed * GB <= free else words
 
     def _take_up(self, stacks: Collection[str]) -> None:
         """Let stacks that could not be made be tried again, and ask the hosts again that did not answer."""

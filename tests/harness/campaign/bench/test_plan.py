@@ -269,6 +269,14 @@ def test_where_nothing_is_downloaded_it_is_said_why(matrix: Matrix) -> None:
     assert said in "\n".join(plan_lines(plan))
 
 
+def test_a_disk_that_is_too_small_is_told_as_exactly_as_what_is_needed(matrix: Matrix) -> None:
+    host = replace(DOCKER, free_bytes=629_000_000)
+    plan = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, host, {}, named=True)
+    assert " on /var/lib/docker, 629 MB free: not enough; " in "\n".join(plan_lines(plan))
+    with pytest.raises(NoSpaceError, match=r": the plan needs 1\.\d GB, 629 MB are free; free some"):
+        plan.check_feasible()
+
+
 def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
     cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "notes-aggressive")]
     cells.append(matrix.cells["rocm7.0-torch2.10.0-plain"])
@@ -314,7 +322,8 @@ def test_the_plan_of_a_program_of_the_users_own_says_when_it_hangs_and_that_only
     for host, told in ((docker, ""), (NO_GPU, "; as a process it can write wherever you can")):
         plan = make_plan([matrix.cells["cpu-plain"]], Workload.model_validate(mine), 1, host, {})
         hangs = "hung after 10 min without a line of output (--stall-limit, or stall_limit: of its workload)"
-        assert plan_lines(plan)[-1] == f"  your program: its numbers are not checked; it counts as {hangs}{told}"
+        fails = ", and as failed if it prints nothing at all (unless --produces)"
+        assert plan_lines(plan)[-1] == f"  your program: its numbers are not checked; it counts as {hangs}{fails}{told}"
 
 
 @pytest.mark.parametrize(
