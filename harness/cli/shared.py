@@ -228,7 +228,9 @@ def known(name: str, choices: Any, kind: str) -> str:
         usable = [
             one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
         ]
-        raise UnknownNameError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
+        of_tag = "that is a tag: `matrix tags` says which cell it is, with --registry of one in a registry"
+        hint = of_tag if kind == "cell" and name.startswith("known-good") else nearest(name, usable)
+        raise UnknownNameError(f"unknown {kind} {name!r}; {hint}")
     return name
 
 

@@ -58,6 +58,10 @@ WRONG = {
         ["--matrix", "tests", "show"],
         "tests: cannot be read: Is a directory; give --matrix FILE",
     ),
+    "a tag to pull": (
+        ["pull", "known-good-gfx1100", "--registry", "localhost:1"],
+        " tags` says which cell it is, with --registry",
+    ),
     "a folder to import": (["import", "tests"], " export` wrote"),
     "no digest": (
         ["pull", "cpu-plain", "--registry", "localhost:1", "--digest", "latest"],
