@@ -166,7 +166,7 @@ def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> 
 
 
 def took_the_room(place: Path) -> bool:
-    """Return whether a run that wrote to `place` took so much that it is why there is no room for copies."""
+    """Return whether a run that wrote to `place` took so much that it is why there is no room for copies or records."""
     return measure((place,), DiskLimit()).bytes > LEAVES_ROOM_BYTES
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -319,9 +320,24 @@ def test_a_disk_that_it_filled_costs_neither_the_record_nor_the_campaign(
     monkeypatch.setattr("harness.evidence.files.run_folder.write_durably", write)
     monkeypatch.setattr("harness.host.disk_use.excess", excess)
     monkeypatch.setattr("harness.run.run_cell.shutil.disk_usage", lambda _: Used(0))
-    record = attack("(work / 'output').mkdir(); (work / 'output' / 'fill').touch(); (work / 'result.json').touch()")
+    monkeypatch.setattr("harness.host.disk_use.LEAVES_ROOM_BYTES", 0)
+    record = attack(
+        "(work / 'output').mkdir(); (work / 'output' / 'fill').write_text('x'); (work / 'result.json').touch()"
+    )
     assert (record.outcome, record.diagnosis) == ("failed", "disk-limit")
     assert record.detail.endswith("its models and checkpoints are removed, too: the disk is full")
+
+
+def test_a_disk_that_another_program_filled_costs_no_checkpoints(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = tmp_path / "results" / "runs" / "r1" / "work" / "output" / "mlp.pt"
+    monkeypatch.setattr("harness.host.disk_use.excess", lambda *_: "only 0 kB are left" if model.exists() else "")
+    monkeypatch.setattr("harness.run.run_cell.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    record = attack("(work / 'output').mkdir(); (work / 'output' / 'mlp.pt').write_bytes(bytes(1 << 20))")
+    assert (record.outcome, record.diagnosis) == ("failed", "disk-limit")
+    assert "checkpoints are removed" not in record.detail
+    assert model.stat().st_size == 1 << 20
 
 
 def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_reported(
