@@ -269,7 +269,7 @@ def test_where_nothing_is_downloaded_it_is_said_why(matrix: Matrix) -> None:
     assert said in "\n".join(plan_lines(plan))
 
 
-def test_a_disk_that_is_too_small_is_told_as_exactly_as_what_is_needed(matrix: Matrix) -> None:
+def test_a_disk_that_is_too_small_is_reported_as_exactly_as_what_is_needed(matrix: Matrix) -> None:
     host = replace(DOCKER, free_bytes=629_000_000)
     plan = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, host, {}, named=True)
     assert " on /var/lib/docker, 629 MB free: not enough; " in "\n".join(plan_lines(plan))
