@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -24,7 +25,9 @@ def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | No
         at = f"{program.requirements}:{number}: {text}"
         try:
             wanted = Requirement(text)
-        except InvalidRequirement:
+            applies = wanted.marker is None or wanted.marker.evaluate({"python_version": stack.python})
+        # The library finds some mistakes in a marker only when it evaluates it, and calls itself for each parenthesis.
+        except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName, RecursionError):
             if "--hash" in text or text.endswith("\\"):
                 why = "has hashes, but each stack has a lock of its own; give requirements without hashes (name==1.2)"
                 return f"{at}: {why}"
@@ -32,7 +35,7 @@ def contradiction(program: Program, stack: Stack, pinned: Mapping[str, str] | No
         if wanted.url:
             return f"{at}: names a URL or a path; name a version instead"
         name = canonicalize_name(wanted.name)
-        if wanted.marker and not wanted.marker.evaluate({"python_version": stack.python}):
+        if not applies:
             continue
         of_stack = dict(zip(OWN, (stack.torch, stack.jax, stack.jax), strict=True))
         has = of_stack.get(name) or (pinned or {}).get(name)

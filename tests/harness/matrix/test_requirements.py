@@ -23,6 +23,9 @@ def program(*lines: str) -> Program:
             "requirements.txt:1: peft==0.19 \\: has hashes, but each stack",
         ),
         (("torch @ https://example.org/torch.whl",), "names a URL or a path"),
+        (("einops; python_version ~= '3'",), "requirements.txt:1: einops; python_version ~= '3': is not a plain"),
+        (("einops; 'a' == 'b'",), "requirements.txt:1: einops; 'a' == 'b': is not a plain requirement"),
+        ((f"einops; {'(' * 2000}os_name > '3'{')' * 2000}",), "is not a plain requirement"),
     ],
 )
 def test_a_line_that_cannot_be_had_is_named(matrix: Matrix, lines: tuple[str, ...], told: str) -> None:
