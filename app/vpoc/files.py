@@ -45,6 +45,16 @@ def read_regular(path: Path) -> bytes:
         raise from_os_error(error, path) from error
 
 
+def state_of_file(path: Path) -> tuple[int, ...]:
+    """Return what is different once the file at `path` was changed or replaced; UserError when it is not there."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    # Anybody may set the time of the last change of the content, but not that of the last change of anything.
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+
+
 def open_in_place(path: str | Path, flags: int) -> int:
     """Open a file to write where others may have put a link or a pipe: neither is followed or waited for."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

@@ -18,12 +18,17 @@ class Head:
     """The header of a merged CSV.
 
     `names`: the column names in the order of the file, in lower case.
-    `lines`: the number of lines above the first row.
+    `content`: the lines above the first row.
     """
 
     path: Path
     names: tuple[str, ...]
-    lines: int
+    content: bytes
+
+    @property
+    def lines(self) -> int:
+        """Return the number of lines above the first row."""
+        return self.content.count(b"\n")
 
 
 def find_head(path: Path) -> Head | None:
@@ -35,15 +40,15 @@ def find_head(path: Path) -> Head | None:
     if os.path.isdir(path):  # noqa: PTH112
         return None
     start = _start(path)
-    names, lines, ended = _columns(start)
-    if not {"ts", "vix"} <= set(names) or _other_stamps(start, names, lines):
+    names, content = _columns(start)
+    if not {"ts", "vix"} <= set(names) or _other_stamps(start[len(content) :], names):
         return None
     if len(set(names)) < len(names):
         raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
-    if not ended:
+    if not content.endswith(b"\n"):
         raise UserError(f"{path}: there is a header but no rows; give a file with bars")
     _require_columns(path, names)
-    return Head(path, names, lines)
+    return Head(path, names, content)
 
 
 def require_head(path: Path) -> Head:
@@ -65,7 +70,7 @@ def require_head(path: Path) -> Head:
 
 def require_merged(path: Path) -> None:
     """Raise UserError unless the header of `path` is that of a merged CSV."""
-    names, _, _ = _columns(_start(path))
+    names, _ = _columns(_start(path))
     _require_columns(path, names)
 
 
@@ -81,21 +86,20 @@ def _start(path: Path) -> bytes:
     return start
 
 
-def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
+def _other_stamps(rows: bytes, names: tuple[str, ...]) -> bool:
     """Return whether the first row has a stamp in a vendor's form, so that a vendor's reader has to read the file."""
-    row = start.split(b"\n", lines + 1)[lines : lines + 1]
-    text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
+    text = rows.partition(b"\n")[0].decode("utf-8", "replace").replace("\0", "").strip("\r")
     cells = next(csv.reader([text]), []) if "\r" not in text else []
     stamp = cells[names.index("ts")].strip(' "\r') if len(cells) == len(names) else ""
     return bool(stamp) and CANONICAL.fullmatch(stamp) is None and is_known(stamp)
 
 
-def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
-    """Return the column names in lower case, the line number of the header, and whether that line is terminated."""
+def _columns(start: bytes) -> tuple[tuple[str, ...], bytes]:
+    """Return the column names in lower case, and the header with the blank lines above it."""
     blank = len(start) - len(start.lstrip(b"\r\n"))
     header, newline, _ = start[blank:].partition(b"\n")
     names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))
-    return names, start.count(b"\n", 0, blank) + 1, bool(newline)
+    return names, start[:blank] + header + newline
 
 
 def _require_columns(path: Path, names: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.exchange.sessions import session_dates
 from vpoc.data.load import load_bars, stream_bars
 from vpoc.data.merged_csv import read_rows
-from vpoc.data.merged_head import Head, require_merged
+from vpoc.data.merged_head import Head, find_head, require_merged
 from vpoc.data.readers import read_vendor
 from vpoc.errors import UserError
 from vpoc.features.build import build_features, stream_features
@@ -46,7 +46,7 @@ def with_symbols(path, symbol_of):
 def read_both_ways(path, text, monkeypatch):
     """Return the rows of `text` as the reader returns them, and as the careful reader does, cell by cell."""
     header, _, rows = text.partition("\n")
-    head = Head(path, tuple(header.rstrip("\r").split(",")), 1)
+    head = Head(path, tuple(header.rstrip("\r").split(",")), f"{header}\n".encode())
     found = read_rows(rows.encode(), 2, rows.count("\n"), head)
     with monkeypatch.context() as careful:
         careful.setattr(merged_csv, "_sound_rows", lambda *_: None)
@@ -327,6 +327,22 @@ def test_a_file_that_was_cut_short_is_refused_alike(merged, tmp_path, monkeypatc
             read(path)
 
 
+def test_a_file_that_is_replaced_after_its_header_was_read_is_refused(merged, tmp_path, monkeypatch):
+    path = tmp_path / "m.csv"
+    content = merged.read_text()
+
+    def found_then_replaced(path):
+        path.write_text(content)
+        head = find_head(path)
+        path.write_text(content.replace("open,high,low,close", "close,high,low,open"))
+        return head
+
+    monkeypatch.setattr("vpoc.data.load.find_head", found_then_replaced)
+    for read in (load_bars, lambda path: list(stream_bars(path))):
+        with pytest.raises(UserError, match=r"m\.csv: was changed while it was read"):
+            read(path)
+
+
 def test_blocks_of_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         list(stream_bars(tmp_path / "none.csv"))
@@ -449,7 +465,7 @@ def test_what_is_left_unread_is_not_waited_for(merged, monkeypatch):
         return honest(content, line, *rest)
 
     monkeypatch.setattr(merged_csv, "read_rows", slow)
-    parts = merged_csv.read_parts(Head(merged, tuple(HEADER.strip().split(",")), 1), 1009)
+    parts = merged_csv.read_parts(Head(merged, tuple(HEADER.strip().split(",")), HEADER.encode()), 1009)
     next(parts)
     parts.close()
     assert done == [2]

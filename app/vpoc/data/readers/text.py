@@ -14,7 +14,7 @@ from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes, without_separators
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import line_parts
+from vpoc.files import line_parts, state_of_file
 
 DELIMITERS = (",", ";", "\t")
 CHUNK = 1 << 23
@@ -35,6 +35,7 @@ class TextFile:
     `width`: the number of cells in a line.
     `rows`: the number of whole lines after the header; blank ones at the end of the file do not count.
     `unended`: whether the file ends with an unterminated line, which may be cut short and is not counted as a row.
+    `state`: of the file, before it was read.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class TextFile:
     width: int
     rows: int
     unended: bool
+    state: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def open_text(path: Path) -> TextFile:
     UserError, with the line if there is one, when the file cannot be read, is empty, is not UTF-8 text, or has no
     delimiter, an unclosed quote, or lines with different numbers of cells.
     """
+    state = state_of_file(path)
     head = _head(path)
     lines = head.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
@@ -91,6 +94,7 @@ def open_text(path: Path) -> TextFile:
         width=width,
         rows=whole.lines - whole.blank - first - levels,
         unended=bool(whole.unended.strip()),
+        state=state,
     )
 
 
@@ -169,6 +173,9 @@ def _read(text: TextFile, wanted: Mapping[str, int], numeric: tuple[str, ...]) -
         _blame_line(text.path, text.delimiter, text.width)
     except OSError as error:
         raise from_os_error(error, text.path) from error
+    # The hash stands for the rows in caches and in what is verified.
+    if state_of_file(text.path) != text.state:
+        raise UserError(f"{text.path}: was changed while it was read; give the same command once it is whole")
     if frame.height != text.rows:
         raise UserError(f"{text.path}: a cell goes over several lines; export it again without line breaks in cells")
     return frame.rename({f"{place}": name for place, name in name_at.items()})

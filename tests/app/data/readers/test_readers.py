@@ -425,6 +425,24 @@ def test_a_parquet_file_that_is_replaced_while_it_is_read_is_refused(path, monke
         read_vendor(path)
 
 
+def test_a_text_file_that_is_replaced_while_it_is_read_is_refused(path, monkeypatch):
+    frame = synthetic()
+    bars = frame.with_columns(pl.from_epoch("ts", "s"))
+    other = path.with_name("other")
+    bars.write_csv(path)
+    bars.with_columns(pl.col("volume") + 1).write_csv(other)
+    read_csv = pl.read_csv
+
+    def replaced_then_read(*given, **options):
+        if other.exists():
+            other.replace(path)
+        return read_csv(*given, **options)
+
+    monkeypatch.setattr(pl, "read_csv", replaced_then_read)
+    with pytest.raises(UserError, match="was changed while it was read"):
+        read_vendor(path)
+
+
 def test_a_parquet_file_of_one_row_repeated_millions_of_times_is_refused_before_it_is_read(path, monkeypatch):
     minute = pl.repeat(1_704_724_260, 3_000_000, eager=True)
     prices = dict.fromkeys((*PRICES, "volume"), pl.lit(5.0))
