@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal, Self
 
 from packaging.specifiers import SpecifierSet
@@ -24,6 +24,8 @@ def _distinct(devices: tuple[int, ...]) -> tuple[int, ...]:
     return devices
 
 
+# Each of its specifiers is tried on each cell.
+VersionRange = Annotated[str, Field(max_length=100)]
 Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 
 
@@ -54,8 +56,8 @@ class Exclusion(Strict):
     stack: str | None = None
     preset: str | None = None
     accelerator: Literal["rocm", "cpu", "any"] | None = None
-    rocm: str | None = None
-    torch: str | None = None
+    rocm: VersionRange | None = None
+    torch: VersionRange | None = None
     reason: Reason
 
     @model_validator(mode="after")
@@ -71,8 +73,14 @@ class Exclusion(Strict):
         exact = ((self.stack, stack.name), (self.preset, preset.name), (self.accelerator, stack.accelerator))
         ranges = ((self.rocm, stack.rocm), (self.torch, stack.torch))
         return all(wanted is None or wanted == value for wanted, value in exact) and all(
-            wanted is None or (value is not None and Version(value) in SpecifierSet(wanted)) for wanted, value in ranges
+            wanted is None or (value is not None and _is_within(value, wanted)) for wanted, value in ranges
         )
+
+
+@lru_cache(maxsize=100_000)
+def _is_within(version: str, versions: str) -> bool:
+    """Return whether a version is in a range; the cells of a stack have the same version."""
+    return Version(version) in SpecifierSet(versions)
 
 
 class Selection(Strict):

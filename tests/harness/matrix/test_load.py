@@ -135,6 +135,11 @@ REFUSED = {
         "exclude:",
         ["entries are too many; 300 at most are allowed"],
     ),
+    "more versions than there are": (
+        f"exclude:\n  - {{torch: '{','.join(f'!=2.{i}' for i in range(20))}', reason: it never trained}}",
+        "{torch:",
+        ["should have at most 100 characters"],
+    ),
     "values that no process can be started with": (
         f"presets:\n  plain: {{description: p}}\n  two: {{description: t, variables: {{A: &a {'é' * 32_767}, B: *a}}}}",
         "two:",
