@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +23,8 @@ from harness.matrix.workload_options import family
 Path_ = tuple[str | int, ...]
 # Most choices listed in a message; a longer list is cut.
 LISTED = 12
+# Most mistakes of a file that are reported. Finding the line, and the nearest choice, takes a millisecond for each.
+MOST_MISTAKES = 50
 # Most cells of a file. Some commands take a millisecond and ten kilobytes for each.
 MOST_CELLS = 10_000
 # The target of the 7900 XT, for hosts without a GPU, which can lock and build, too.
@@ -76,7 +79,10 @@ def load_matrix(file: Path, given: Given = AS_WRITTEN) -> Matrix:
     found = _checked(_with_places(values, file.absolute().parent), given)
     if isinstance(found, Matrix):
         return found
-    lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
+    reported = found[:MOST_MISTAKES]
+    lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in reported]
+    if len(found) > MOST_MISTAKES:
+        lines.append(f"{file}: there are more mistakes; correct these first")
     raise UserError("\n".join(lines))
 
 
@@ -96,13 +102,14 @@ def _with_places(tree: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 
 
 def _checked(tree: Mapping[str, Any], given: Given) -> Matrix | list[Problem]:
+    """Return the matrix, or its mistakes: the first ones, if there are more than MOST_MISTAKES."""
     if problems := list(_own_names(tree)):
         return problems
     try:
         matrix = Matrix.model_validate(_completed(tree, given))
     except ValidationError as error:
-        return [_explain(details) for details in error.errors()]
-    return list(_cross_check(matrix)) or matrix
+        return [_explain(details) for details in error.errors()[: MOST_MISTAKES + 1]]
+    return list(islice(_cross_check(matrix), MOST_MISTAKES + 1)) or matrix
 
 
 def nearest(word: object, choices: Sequence[str]) -> str:

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -250,6 +251,16 @@ def test_two_cells_of_one_name_are_refused(write_matrix: WriteMatrix) -> None:
 def test_every_mistake_is_reported_at_once(write_matrix: WriteMatrix) -> None:
     message = refusal(write_matrix(STACKS + "b: {accelerator: cpu}\n  c: {accelerator: nothing}"))
     assert [line.split(": ")[1] for line in message.splitlines()] == ["stacks.b", "stacks.c.accelerator"]
+
+
+def test_a_file_of_mistakes_alone_is_refused_with_the_first_of_them(write_matrix: WriteMatrix) -> None:
+    presets = "".join(f"  p{i}: {{}}\n" for i in range(9_000))
+    began = time.monotonic()
+    lines = refusal(write_matrix(f"presets:\n  plain: {{description: p}}\n{presets}")).splitlines()
+    assert time.monotonic() - began < 10
+    assert len(lines) == 51
+    assert lines[0].endswith("presets.p0: the key `description` is missing")
+    assert lines[-1].endswith("matrix.yaml: there are more mistakes; correct these first")
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
