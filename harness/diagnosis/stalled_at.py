@@ -17,7 +17,9 @@ STAGES = ("", "loader", "forward", "backward", "collective", "update")
 """The names of stages in the rules, in the order of their numbers in the position file; 0 is outside a step."""
 # Samples from inside the processes come first; py-spy shows the same processes.
 SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
-MOST_BYTES = 1 << 22
+# Most bytes of all dumps that are read one after the other: an app may write those of hundreds of ranks. Once parsed,
+# each byte takes some sixty.
+MOST_BYTES = 1 << 21
 
 _OUTERMOST = ("<module>", "_run_module_as_main")
 _WORKER = "torch/utils/data/_utils/worker.py"
@@ -87,29 +89,30 @@ def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:
         (ranks.values(), True),
     ):
         found: list[StackFrames] = []
+        most = MOST_BYTES // max(len(dumps), 1)
         for dump in dumps:
-            stacks = main_stacks(dump())
+            stacks = main_stacks(dump(most))
             found += stacks[-1:] if last else stacks
         if found:
             return found
     return []
 
 
-def _of_app(folder: RunFolder, name: str) -> list[Line]:
-    """Return the lines of a file of stacks that a rank wrote; for a long file, the last lines."""
+def _of_app(folder: RunFolder, name: str, most: int) -> list[Line]:
+    """Return the lines of a file of stacks that a rank wrote; of more than `most` bytes, the last lines."""
     try:
-        return _lines(folder.name_in_work(name), *folder.work.tree.tail(name, LARGEST["stacks"], MOST_BYTES))
+        return _lines(folder.name_in_work(name), *folder.work.tree.tail(name, LARGEST["stacks"], most))
     except (FileNotFoundError, NotAFileError):
         return []
 
 
-def _collected(folder: RunFolder, name: str) -> list[Line]:
-    """Return the lines of a sample of stacks; for a long one, the last lines."""
+def _collected(folder: RunFolder, name: str, most: int) -> list[Line]:
+    """Return the lines of a sample of stacks; of more than `most` bytes, the last lines."""
     try:
         content = read_regular(folder.named(name))
     except OSError:
         return []
-    return _lines(name, content[:-MOST_BYTES].count(b"\n"), content[-MOST_BYTES:])
+    return _lines(name, content[:-most].count(b"\n"), content[-most:])
 
 
 def _lines(name: str, skipped: int, content: bytes) -> list[Line]:

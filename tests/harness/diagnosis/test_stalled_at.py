@@ -3,13 +3,14 @@
 import struct
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.stalled_at import classify, main_stacks, stuck_at
-from harness.evidence.app_reports.python_stacks import parse_stacks
+from harness.evidence.app_reports.python_stacks import ThreadStack, parse_stacks
 from harness.evidence.files.run_folder import RunFolder
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -152,3 +153,23 @@ def test_what_faulthandler_really_writes_is_read(tmp_path: Path) -> None:
 def test_a_line_that_is_no_frame_takes_no_longer_than_it_is() -> None:
     """The app writes its stacks itself; if the time grew with the square of a line, these would take hours."""
     assert parse_stacks([" " * 3_000_000, f" a{' (' * 1_000_000}"]) == []
+
+
+def test_many_large_files_of_stacks_are_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that leaves files for hundreds of ranks would have its hang explained for half an hour."""
+    parsed = 0
+
+    def parse(lines: Iterable[str]) -> list[ThreadStack]:
+        nonlocal parsed
+        taken = list(lines)
+        parsed += sum(map(len, taken))
+        return parse_stacks(taken)
+
+    monkeypatch.setattr("harness.diagnosis.stalled_at.parse_stacks", parse)
+    text = dump([*FRAMES["hang-backward"], *OUTER]) + "\n"
+    for rank in range(256):
+        (tmp_path / f"stacks-{rank}.txt").write_text(text * (16_384 // len(text)), encoding="utf-8")
+    hit = stuck_at(RunFolder(tmp_path), "step")
+    assert hit is not None
+    assert hit.signature.class_ == "hang-backward"
+    assert 1 << 20 < parsed <= 1 << 21
