@@ -156,12 +156,16 @@ def _load(model: Network, weights: dict[str, torch.Tensor]) -> None:
 
 
 def load_plain(content: bytes) -> Any:
-    """Return the tensors and plain values in a file of torch.save; ValueError if it has more values than bytes."""
+    """Return the tensors and plain values in a file of torch.save; ValueError if it has more values than bytes.
+
+    A tensor may repeat one number without end, and would fill the memory where it is taken for a list.
+    """
     document = load_saved(io.BytesIO(content), only_tensors=True)
     left, most = [document], len(content)
     while left:
-        inner = values_in(left.pop())
-        most -= len(inner)
+        value = left.pop()
+        inner = values_in(value)
+        most -= value.numel() if isinstance(value, torch.Tensor) else len(inner)
         if most < 0:
             raise ValueError("more values than bytes")
         left += inner

@@ -230,3 +230,21 @@ def test_a_list_that_is_in_itself_many_times_over_is_in_no_file():
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_tensor_that_repeats_a_number_is_not_taken_for_a_list(content, tmp_path):
+    """As the list of layers, one of 2 kB filled 6 GB of memory and more before it was refused."""
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    repeated = torch.zeros(1).expand(300_000)
+    for name in ("hidden_layers", "scaling"):
+        value = {**document["scaling"], "size": repeated} if name == "scaling" else repeated
+        torch.save({**document, name: value}, tmp_path / "m.pt")
+        with pytest.raises(ValueError, match="more values than bytes"):
+            load_plain((tmp_path / "m.pt").read_bytes())
+        tracemalloc.start()
+        try:
+            with pytest.raises(UserError, match="not an intact model file"):
+                load_model(tmp_path / "m.pt", "mlp", document["hidden_layers"])
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
