@@ -13,6 +13,7 @@ from rich.markup import escape
 from harness.campaign.under_way import left_under_way, under_way
 from harness.cli.in_background import last_output
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, out, pass_settings, print_json
+from harness.evidence.records import RUN_ID
 from harness.host.fingerprint import machine_of
 from harness.host.processes.run_processes import marked_runs
 from harness.screen.display import STALL_SECONDS, StallLines
@@ -43,7 +44,9 @@ def watch(settings: Settings, as_json: bool) -> None:
     now = time.time()
     look = watched.look()
     scene = watched.scene(look, now)
-    orphans = [] if look.goes_on else sorted(marked_runs(settings.results_to_read.runs))
+    marked = set[str]() if look.goes_on else marked_runs(settings.results_to_read.runs)
+    # Any process can carry a mark with a name that could pass for our own words.
+    orphans = sorted(name for name in marked if RUN_ID.fullmatch(name))
     if as_json:
         print_json({**describe(look, scene, now), "without_harness": orphans})
         return

@@ -320,7 +320,10 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
     assert done.exit_code == 0
     assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
     assert "seen once its plan is printed" in done.output
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
+    with (
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}),
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "x\n  All is well")}),
+    ):
         orphan = CliRunner().invoke(watch.watch, [], obj=settings).output
         as_json = CliRunner().invoke(watch.watch, ["--json"], obj=settings).output
     assert json.loads(as_json)["without_harness"] == ["lost"]
@@ -334,7 +337,10 @@ def test_nothing_to_watch_is_said_plainly(results: Results, monkeypatch: pytest.
         monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
     (results.folder / "campaigns").mkdir(parents=True)
     (results.folder / "campaigns" / "one.under-way").touch()
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
+    with (
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}),
+        subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "x\n  All is well")}),
+    ):
         orphan = CliRunner().invoke(watch.watch, [], obj=settings).output
     assert f"; the next `{left.command}` ends them." in orphan
     told = CliRunner().invoke(cli, ["--results", str(results.folder), "watch"]).output
