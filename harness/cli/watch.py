@@ -44,9 +44,7 @@ def watch(settings: Settings, as_json: bool) -> None:
     now = time.time()
     look = watched.look()
     scene = watched.scene(look, now)
-    marked = set[str]() if look.goes_on else marked_runs(settings.results_to_read.runs)
-    # Any process can carry a mark with a name that could pass for our own words.
-    orphans = sorted(name for name in marked if RUN_ID.fullmatch(name))
+    orphans = [] if look.goes_on else _without_harness(settings)
     if as_json:
         print_json({**describe(look, scene, now), "without_harness": orphans})
         return
@@ -71,8 +69,14 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_folded(out, " ".join(f"{one.in_words[0].upper()}{one.in_words[1:]}." for one in left))
     else:
         print_folded(out, f"It has ended; `{settings.invocation.command('status')}` sums up.")
-    if orphans := sorted(marked_runs(settings.results_to_read.runs)):
+    if orphans := _without_harness(settings):
         _say_orphans(orphans, _what_follows(settings))
+
+
+def _without_harness(settings: Settings) -> list[str]:
+    """Return the runs whose processes are still there, without their harness."""
+    # Any process can carry a mark with a name that could pass for our own words.
+    return sorted(filter(RUN_ID.fullmatch, marked_runs(settings.results_to_read.runs)))
 
 
 def _say_orphans(runs: Sequence[str], following: "Command") -> None:

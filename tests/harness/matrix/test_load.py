@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -255,9 +254,7 @@ def test_every_mistake_is_reported_at_once(write_matrix: WriteMatrix) -> None:
 
 def test_a_file_of_mistakes_alone_is_refused_with_the_first_of_them(write_matrix: WriteMatrix) -> None:
     presets = "".join(f"  p{i}: {{}}\n" for i in range(9_000))
-    began = time.monotonic()
     lines = refusal(write_matrix(f"presets:\n  plain: {{description: p}}\n{presets}")).splitlines()
-    assert time.monotonic() - began < 10
     assert len(lines) == 51
     assert lines[0].endswith("presets.p0: the key `description` is missing")
     assert lines[-1].endswith("matrix.yaml: there are more mistakes; correct these first")

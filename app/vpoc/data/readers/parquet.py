@@ -16,7 +16,7 @@ from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import Written, require_seconds, written
 from vpoc.data.text_table import Table, symbols, whole_volumes
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import sha256_file
+from vpoc.files import sha256_file, state_of_file
 
 PARQUET_MAGIC = b"PAR1"
 MOST_ROWS = 20_000_000
@@ -43,7 +43,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     UserError, with the row, for an invalid stamp, a price that is not finite or a volume that is no whole number, and
     for more than MOST_ROWS rows, or far more values than bytes.
     """
-    digest = sha256_file(path)
+    state = state_of_file(path)
     try:
         schema = pl.read_parquet_schema(path)
         header = list(schema)
@@ -59,8 +59,9 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         raise UserError(f"{path}: the parquet file is cut short or damaged ({reason}); copy it again") from error
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
+    digest = sha256_file(path)
     # The hash stands for the rows in caches and in what is verified.
-    if sha256_file(path) != digest:
+    if state_of_file(path) != state:
         raise UserError(f"{path}: was changed while it was read; give the same command once it is whole")
     frame = frame.rename(names)
     table = _Rows(path, frame)
