@@ -38,7 +38,7 @@ class OwnProgram:
         """
         if self._program:
             if self._spec.taken_over:
-                take_over(self._spec.taken_over, self._spec.work)
+                take_over(self._spec.taken_over, self._spec.work, Path(self._spec.folder.left_out))
             self._spec.folder.make_links(self._spec.links)
             self._before = stamps(self._spec.folder, self._program)
 

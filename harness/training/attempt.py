@@ -22,7 +22,7 @@ from harness.matrix.programs import Program
 from harness.matrix.workloads import Workload
 from harness.run.requested_run import Run
 from harness.run.watch.watch import Observer
-from harness.training.attempts import last_checkpoints
+from harness.training.attempts import distrusted, last_checkpoints
 from harness.training.fallbacks import Attempt, AttemptSettings, preset_of
 from harness.training.fragmentation import FragmentationWatch
 from harness.training.own_program import next_place
@@ -132,7 +132,7 @@ def _as_attempt_at_program(run: Run, settings: AttemptSettings, place: TakenOver
 def checkpoints_for(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
     """Return the checkpoints that an attempt resumes from; `before` are those made before it."""
     found = last_checkpoints(before)
-    if found or any(attempt.wrong for attempt in before) or not job.resume:
+    if found or not job.resume or distrusted(before):
         return found
     folders = checkpoint_folders(job.workload.model, job.name)
     return newest_checkpoints([job.output.resolve()], dict.fromkeys(folders))

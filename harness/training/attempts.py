@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from harness.base.errors import InUseError, UserError
+from harness.base.errors import InUseError, NoSpaceError, UserError
 from harness.base.files.json_bounds import json_object
 from harness.base.files.locks import wait_for_lock
-from harness.base.files.storage import make_folder_durably, read_regular, write_durably
+from harness.base.files.storage import cannot_be_written, make_folder_durably, read_regular, write_durably
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
 from harness.evidence.outcome.diagnoses import Diagnosis
@@ -122,10 +122,15 @@ def attempts_of(training: TrainingState, records: Sequence[Record], results: Res
     return attempts
 
 
+def distrusted(attempts: Sequence[Attempt]) -> bool:
+    """Return whether so many attempts in a row were wrong that the checkpoints from before them are not trusted."""
+    runs = (attempts[first : first + WRONG_IN_A_ROW] for first in range(len(attempts) - WRONG_IN_A_ROW + 1))
+    return any(all(attempt.wrong for attempt in run) for run in runs)
+
+
 def last_checkpoints(attempts: Sequence[Attempt]) -> tuple[PurePath, ...]:
     """Return the checkpoints that the next attempt resumes from: the last ones of attempts that were not wrong."""
-    again = len(attempts) >= WRONG_IN_A_ROW and all(attempt.wrong for attempt in attempts[-WRONG_IN_A_ROW:])
-    return attempts[-1].checkpoints if attempts and not again else ()
+    return attempts[-1].checkpoints if attempts and not distrusted(attempts[-WRONG_IN_A_ROW:]) else ()
 
 
 def begin_in_words(begin: Begin, *, resumes: bool) -> str:
@@ -166,9 +171,9 @@ def write_attempts(
 ) -> None:
     """Write the attempts beside the model, after those of earlier trainings.
 
-    `say`: called with the reason if they cannot be written because the folder stays locked, or a file of that name is
-    too large or none of ours. Anyone with access to the folder can keep it locked, so the wait is short; the next call
-    writes all attempts.
+    `say`: called with the reason if they cannot be written because the folder stays locked, a file of that name is too
+    large or none of ours, or the disk is full. Anyone with access to the folder can keep it locked, so the wait is
+    short; the next call writes all attempts.
     """
     file = output / ATTEMPTS_FILE
     try:
@@ -180,15 +185,18 @@ def write_attempts(
                 return
             lines += [json.dumps(one, allow_nan=False).encode() for one in attempts]
             write_durably(file, b"".join(line + b"\n" for line in lines))
-    except InUseError as error:
+    except (InUseError, NoSpaceError) as error:
         say(f"{ATTEMPTS_FILE} lacks the last attempts: {error}")
 
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
     """Lock the folder, because several models may be trained into one folder at the same time."""
-    make_folder_durably(folder)
-    place = os.open(folder, os.O_RDONLY)
+    try:
+        make_folder_durably(folder)
+        place = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise cannot_be_written(folder, error) from None
     try:
         wait_for_lock(place, folder, LOCK_SECONDS)
         yield

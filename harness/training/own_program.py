@@ -8,6 +8,7 @@ from harness.base.files.hashes import file_hash
 from harness.base.files.storage import cannot_be_written, copy_durably, unfinished
 from harness.base.files.untrusted_copy import copy_out
 from harness.base.files.untrusted_file import BLOCK, NotAFileError
+from harness.base.files.untrusted_tree import UntrustedTree
 from harness.base.text import safe_text
 from harness.base.wording import many
 from harness.evidence.app_reports.last_line import last_line
@@ -20,7 +21,7 @@ from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.records import Results
 from harness.matrix.programs import STDOUT, Program
 from harness.training.attempts import ATTEMPTS_FILE
-from harness.training.fallbacks import Attempt, Begin
+from harness.training.fallbacks import PREFERRED, Attempt, Begin
 from harness.training.publish import place_to_keep
 from harness.training.state import TrainingState
 
@@ -137,6 +138,7 @@ def publish_program(
 def remove_program(folder: RunFolder) -> None:
     """Remove the files that a program wrote in an attempt, once the user has them."""
     folder.work.tree.remove(WorkFolder.PROGRAM)
+    UntrustedTree(folder.path).remove(RunFolder.LEFT_OUT)
 
 
 def why_mistaken(record: Record, folder: RunFolder) -> str:
@@ -180,14 +182,16 @@ def _attempt(begin: Begin, record: Record, folder: RunFolder) -> Attempt:
 def _missed(program: Program, records: Sequence[Record], results: Results) -> bool:
     """Return whether the last attempts failed without progress so often that their checkpoint is suspect.
 
-    Those that could not run as requested say nothing about it.
+    The newest one must have. Those that could not run as requested, hung, crashed, or failed for a reason that has a
+    fallback of its own, say nothing about it.
     """
     count = 0
     for record in reversed(records):
         folder = results.folder_of(record.intent.run_id)
-        if is_mistaken(record, folder):
-            continue
-        if record.outcome not in ("failed", "hung") or whole_progress(folder, program).advances:
+        class_ = record.explanation.class_ if record.explanation else None
+        ended_otherwise = record.outcome not in ("failed", "hung") or whole_progress(folder, program).advances
+        says_nothing = record.diagnosis != "app-error" or class_ in PREFERRED or is_mistaken(record, folder)
+        if ended_otherwise or (says_nothing and not count):
             break
-        count += 1
+        count += not says_nothing
     return count > 0 and count % MISSED_IN_A_ROW == 0

@@ -111,7 +111,8 @@ def prepare_training(
 
     Raises:
         UserError: when the data cannot be read or have too few sessions, no cell can train here, the tag may not (or no
-            longer) be used here, an image of a registry would run as a process, or nobody allowed the CPU.
+            longer) be used here, an image of a registry would run as a process, nobody allowed the CPU, or the training
+            was begun in a cell that the matrix file no longer has.
     """
     workload = request.workload
     options, data = _identity(request)
@@ -120,6 +121,11 @@ def prepare_training(
     )
     kept = ""
     begun = file.read(key) or file.read(former_key)
+    if begun and begun.begins and begun.cell not in matrix.cells:
+        raise UserError(
+            f"the training begun {when(begun.began)} in {request.output} is not finished, and the matrix file no "
+            f"longer has its cell {begun.cell}; put that back, or `rm {file.place(begun)}` to begin again"
+        )
     if begun and begun.cell in matrix.cells:
         state, summary = _resumed(begun, request, matrix, results, host)
     else:

@@ -80,6 +80,11 @@ class StateFile:
         of_key = (_parsed(file) for file in (self.file, self._aside(key)))
         return next((training for training in of_key if training and training.key == key), None)
 
+    def place(self, training: TrainingState) -> Path:
+        """Return the file that holds a training which `read` returned."""
+        of_it = _parsed(self.file)
+        return self.file if of_it and of_it.key == training.key else self._aside(training.key)
+
     def unfinished_other(self, key: str) -> TrainingState | None:
         """Return the last training that this user began here with another key and that has no model yet."""
         begun = [_parsed(file) for file in (self.file, *self.file.parent.glob(f"{self.file.stem}-*.json"))]

@@ -153,6 +153,11 @@ class UntrustedTree:
         except NotAFileError as error:
             return str(error)
 
+    def move_out(self, name: str | PurePath, place: Path) -> None:
+        """Move a file or a folder to a place on the same disk, to which only this user writes."""
+        with self._folder(*PurePath(name).parts[:-1], writable=True) as folder, reading_errors():
+            os.rename(PurePath(name).name, place, src_dir_fd=folder)
+
     @contextmanager
     def _folder(self, *parts: str, writable: bool = False) -> Iterator[int]:
         """Yield the descriptor of a folder that was reached without following a link."""

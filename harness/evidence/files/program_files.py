@@ -72,10 +72,11 @@ def checkpoints(work: WorkFolder, pattern: str | None) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (found[name], name)))
 
 
-def take_over(taken: TakenOver, work: WorkFolder) -> None:
+def take_over(taken: TakenOver, work: WorkFolder, left_out: Path) -> None:
     """Move the working folder of an earlier run into a work folder; do nothing if it has been moved already.
 
-    The move is one rename, so if it is interrupted one of the two runs still has the whole folder.
+    The move is one rename, so if it is interrupted one of the two runs still has the whole folder. `left_out`: the
+    folder to move that into from which the program must not resume; it may have been sound after all.
 
     Raises:
         UserError: when the folder cannot be moved.
@@ -90,5 +91,10 @@ def take_over(taken: TakenOver, work: WorkFolder) -> None:
     except OSError as error:
         raise UserError(f"{work.program}: cannot be moved there: {error.strerror}; {remedy_for(error)}") from None
     for name in taken.left_out:
-        if why := work.tree.remove(f"{WorkFolder.PROGRAM}/{name}"):
-            raise UserError(f"{work.program}/{name}: {why}; remove it")
+        try:
+            left_out.mkdir(exist_ok=True)
+            work.tree.move_out(f"{WorkFolder.PROGRAM}/{name}", left_out / name.replace("/", "_"))
+        except FileNotFoundError:
+            continue
+        except (NotAFileError, OSError) as error:
+            raise UserError(f"{work.program}/{name}: cannot be moved to {left_out}: {error}; move it") from None

@@ -86,6 +86,8 @@ class RunFolder:
     KEPT_PRODUCT: ClassVar = "kept/product-{number}"
     # The work folder of the verification, which the training processes cannot reach.
     VERIFYING: ClassVar = "verifying"
+    # Checkpoints of a program of the user's own from which it did not resume.
+    LEFT_OUT: ClassVar = "left-out"
     # Files of earlier harnesses, whose runs were verified by their own app.
     MODEL_CHECK_LOG: ClassVar = "check-model.txt"
     REFERENCE_LOG: ClassVar = "reference.txt"
@@ -105,6 +107,8 @@ class RunFolder:
     verification_log = FilePlace(VERIFICATION_LOG)
     # The folder of the copies that the app cannot reach.
     kept = FilePlace(KEPT)
+    # The checkpoints from which a program did not resume.
+    left_out = FilePlace(LEFT_OUT)
     # The output of a container that lost its harness.
     recovered_log = FilePlace(RECOVERED_LOG)
     # The identity of the process that was started last.

@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from harness.base.errors import NoSpaceError
 from harness.evidence.outcome.diagnoses import EndDiagnosis, ResultDiagnosis
 from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
 from harness.training.state import new_state
@@ -47,6 +48,19 @@ def test_a_folder_that_somebody_keeps_locked_is_not_waited_for(tmp_path: Path, m
     os.close(held)
     write_attempts(tmp_path, training, [{"attempt": 1}], told.append)
     assert (tmp_path / ATTEMPTS_FILE).read_text() == other + '{"attempt": 1}\n'
+
+
+def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise NoSpaceError("OUT/attempts.jsonl: cannot be written: No space left on device; free space")
+
+    monkeypatch.setattr("harness.training.attempts.write_durably", full)
+    told = list[str]()
+    write_attempts(tmp_path, new_state("key", "cpu-plain", None), [{"attempt": 1}], told.append)
+    assert told == [
+        f"{ATTEMPTS_FILE} lacks the last attempts: OUT/attempts.jsonl: cannot be written: No space left on device; "
+        "free space"
+    ]
 
 
 def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:

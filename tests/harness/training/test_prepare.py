@@ -215,6 +215,23 @@ def test_a_training_on_one_gpu_avoids_the_one_that_failed_what_another_passed(
     assert prepare_training(of_cell, matrix, results, alone, file).job.avoided == ()
 
 
+def test_an_unfinished_training_in_a_cell_that_is_gone_is_not_begun_again(
+    begun: PreparedTraining,
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+) -> None:
+    gone = begun.state.model_copy(update={"begins": ("first",), "cell": "rocm6.1-torch2.4-plain", "evidence": None})
+    file.write(gone)
+    with pytest.raises(UserError, match=f"no longer has its cell {gone.cell}; put that back, or `rm {file.file}` to"):
+        prepare_training(asked, matrix, results, host, file)
+    assert file.read(gone.key) == gone
+    file.remove()
+    assert prepare_training(asked, matrix, results, host, file).state.id != gone.id
+
+
 def test_a_damaged_record_of_another_run_keeps_nobody_from_training(
     asked: TrainingRequest,
     matrix: Matrix,

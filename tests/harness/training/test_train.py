@@ -25,6 +25,7 @@ from tests.harness.training.scripted_attempts import (
     ScriptedAttemptsBench,
     TrainingUnderTest,
     resumed_at,
+    write_checkpoint,
 )
 
 
@@ -204,6 +205,14 @@ def test_after_two_wrong_ones_in_a_row_it_begins_again(training: TrainingUnderTe
     wrong = Script(class_="verification-failed", step=58)
     training.train(Script(step=20), wrong, wrong, DONE)
     assert [resumed_at(run) for run in training.bench.made] == [0, 20, 20, 0]
+
+
+def test_after_one_wrong_attempt_a_resumed_training_begins_where_it_was_resumed(training: TrainingUnderTest) -> None:
+    write_checkpoint(training.job.output / "bars_checkpoints", 40)
+    training.job = replace(training.job, resume=True)
+    wrong = Script(class_="verification-failed", step=58)
+    training.train(wrong, wrong, DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [40, 40, 0]
 
 
 def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for(training: TrainingUnderTest) -> None:

@@ -48,8 +48,10 @@ def test_a_place_is_moved_as_a_whole_once_without_what_is_left_out(tmp_path: Pat
     (tmp_path / "b").mkdir()
     after = WorkFolder(tmp_path / "b")
     for _ in range(2):
-        take_over(TakenOver(before, "out/b-1", ("out/b-2",)), after)
+        take_over(TakenOver(before, "out/b-1", ("out/b-2",)), after, tmp_path / "left-out")
     assert [one.name for one in written_files(after)] == ["out/b-1/weights"]
+    # It may have been sound after all.
+    assert (tmp_path / "left-out/out_b-2/weights").is_file()
     assert not (tmp_path / "a/program").exists()
 
 
@@ -58,6 +60,6 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "a/program").symlink_to(tmp_path / "other")
-    take_over(TakenOver(WorkFolder(tmp_path / "a"), None), WorkFolder(tmp_path / "b"))
+    take_over(TakenOver(WorkFolder(tmp_path / "a"), None), WorkFolder(tmp_path / "b"), tmp_path / "left-out")
     assert not (tmp_path / "b/program").exists()
     assert checkpoints(WorkFolder(tmp_path / "a"), None) == ()
