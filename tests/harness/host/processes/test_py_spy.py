@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.processes.py_spy import MOST_MEMORY_BYTES, dump_from_outside
+from harness.host.processes.py_spy import MOST_BYTES, MOST_BYTES_OF_ALL, MOST_MEMORY_BYTES, dump_from_outside
 from harness.host.processes.run_processes import RunProcess
 
 
@@ -56,6 +56,15 @@ def test_neither_its_memory_nor_its_output_is_without_a_limit(tmp_path: Path, mo
     py_spy(tmp_path, "exec head -c 2000000 /dev/zero", monkeypatch)
     with pytest.raises(LookupError, match="py-spy"):
         dump_from_outside([seen(5)])
+
+
+def test_of_hundreds_of_processes_with_long_stacks_some_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of functions may be as long as a program likes: 70 MB were written for 150 processes."""
+    py_spy(tmp_path, "exec head -c 1000000 /dev/zero", monkeypatch)
+    told = dump_from_outside([seen(5)] * 20)
+    assert MOST_BYTES_OF_ALL <= len(told) <= MOST_BYTES_OF_ALL + MOST_BYTES
 
 
 def test_one_that_does_not_come_back_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
