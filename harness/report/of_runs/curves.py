@@ -35,10 +35,15 @@ class ProgressCurves:
     clock: float | None
 
 
-def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
-    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, in seconds since 1970."""
+def read_progress(work: WorkFolder, started: float, ended: float, asked: int = RANKS) -> ProgressCurves:
+    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, in seconds since 1970.
+
+    `asked`: the number of ranks that the run was asked for; an app may leave large files of others.
+    """
     ranks = {}
-    for rank, name in list(work.progress().items())[:RANKS]:
+    for rank, name in work.progress().items():
+        if rank >= min(asked, RANKS):
+            break
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
                 count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))

@@ -6,12 +6,13 @@ from pathlib import Path
 from harness.base.text import safe_text
 from harness.base.wording import many, percent
 from harness.evidence.files.app_files import MemoryPeaks, Result, TimeKind, Training
-from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_files import Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.gpu_sensors import read_sensors
+from harness.matrix.strategies import RANK_PER_DEVICE
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.of_runs.by_hand import commands_by_hand
-from harness.report.of_runs.curves import loss_curves, read_progress
+from harness.report.of_runs.curves import RANKS, loss_curves, read_progress
 from harness.report.of_runs.gpu_curves import gpu_curves
 from harness.report.of_runs.kernel_events import kernel_events
 
@@ -22,7 +23,7 @@ SMALLEST_SHARE = 0.01
 def detail_of(record: Record, folder: RunFolder) -> RunDetail:
     """Return a run's details, from its record and the files in its folder."""
     intent, result = record.intent, record.result
-    progress = read_progress(folder.work, intent.started, intent.started + record.seconds)
+    progress = read_progress(folder.work, intent.started, intent.started + record.seconds, _ranks(intent))
     trainings = result.trainings if result else ()
     ended = max(record.finished, intent.started + record.seconds)
     samples = list(read_sensors(folder))
@@ -45,6 +46,14 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
         variables=intent.variables,
         by_hand=commands_by_hand(intent),
     )
+
+
+def _ranks(intent: Intent) -> int:
+    """Return the most ranks that a run has; the options of an imported run may be anything."""
+    if str(intent.options.get("strategy")) not in RANK_PER_DEVICE:
+        return 1
+    devices = intent.options.get("devices")
+    return devices if isinstance(devices, int) else RANKS
 
 
 def _used(result: Result) -> str:

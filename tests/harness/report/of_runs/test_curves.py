@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evidence.files.app_files import Result, Training
+from harness.evidence.files.run_files import Record
+from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import WorkFolder
 from harness.report.of_runs.curves import POINTS, loss_curves, read_progress
+from harness.report.of_runs.details import detail_of
 
 MEMORY = {"rss_bytes": 10**9, "device_allocated_bytes": None, "device_reserved_bytes": 2 * 10**9}
 
@@ -131,3 +135,15 @@ def test_a_line_without_a_time_is_left_out(tmp_path: Path, wall: str) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace('"wall": 101.0', f'"wall": {wall}'), encoding="utf-8")
     phases = read_progress(WorkFolder(tmp_path), 100.0, 110.0).phases
     assert [(p.phase, p.start, p.seconds) for p in phases] == [("import", 0, 2), ("step", 2, 8)]
+
+
+@pytest.mark.parametrize(("strategy", "ranks"), [("single", [0]), ("ddp", [0, 1])])
+def test_progress_of_ranks_that_the_run_does_not_have_is_not_read(
+    tmp_path: Path, make_record: Callable[..., Record], strategy: str, ranks: list[int]
+) -> None:
+    """Eight files of 126 MB, in five runs, made a report take a minute."""
+    (tmp_path / "work").mkdir()
+    for rank in range(4):
+        write(tmp_path / "work", [("import", 0, None), ("init", 0, None)], rank)
+    record = make_record(options={"strategy": strategy, "devices": 2})
+    assert sorted({span.rank for span in detail_of(record, RunFolder(tmp_path)).phases}) == ranks
