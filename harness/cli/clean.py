@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import click
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, UserError
 from harness.base.text import one_line
-from harness.cli.shared import Settings, as_json, ask_user, pass_settings, print_json
+from harness.cli.shared import Settings, as_json, ask_user, pass_settings, print_json, warn
 from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
 from harness.screen.terminal import echo
@@ -23,15 +23,21 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Remove this checkout's environments, copies of programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed can be rebuilt from the
-    local wheels. Images that another checkout built on the same engine stay, too. Nothing is removed while another
-    command builds or uses these things. With --json nothing is removed without --yes.
+    local wheels. Images that another checkout built on the same engine stay, too, and all images while the engine does
+    not answer. Nothing is removed while another command builds or uses these things. With --json nothing is removed
+    without --yes.
 
     Exit status: 0 when everything was removed or there was nothing to remove, 1 when something could not be removed or
     the answer was no.
     """
     if settings.simulated:
         raise UserError("a simulated host has neither disk nor engine of its own; leave --root out")
-    engine = find_engine()
+    try:
+        engine = find_engine()
+    except NoEngineError as error:
+        # It may have stopped because the disk is full.
+        warn([f"images stay: {error}"])
+        engine = None
     all_found = made_by_stacks(engine)
     found = [one for one in all_found if one.kept != OF_ANOTHER]
     others = len(all_found) - len(found)

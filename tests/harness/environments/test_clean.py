@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from harness.base.errors import UserError
+from harness.base.errors import NoEngineError, UserError
 from harness.cli import clean as command
 from harness.cli.main import cli
 from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
@@ -201,6 +201,18 @@ def test_a_name_of_several_lines_is_shown_in_one(place: Path, monkeypatch: pytes
     listed = CliRunner().invoke(cli, ["clean"], input="n\n").stdout
     assert "all is removed" in listed
     assert not any(line.startswith("matrix:") for line in listed.splitlines())
+
+
+def test_environments_go_although_the_engine_does_not_answer(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise NoEngineError("none answers: `sudo systemctl start docker`")
+
+    monkeypatch.setattr(command, "find_engine", refused)
+    monkeypatch.setattr(command, "made_by_stacks", lambda _: made_by_stacks(None, place / "envs", place / "programs"))
+    monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "envs"))
+    done = CliRunner().invoke(cli, ["clean", "--yes"])
+    assert (done.exit_code, (place / "envs/rocm").exists()) == (0, False)
+    assert "matrix: images stay: none answers: `sudo systemctl start docker`\n" in done.stderr
 
 
 def test_a_file_that_may_not_be_looked_at_counts_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
