@@ -56,7 +56,8 @@ def take_program(program: Program, where: str) -> Program:
         raise UserError(f"{where}: {unknown[0]} in --resume-with, or `resume:`, is not known; write {CHECKPOINT}")
     source = Path(program.source)
     if not source.is_dir():
-        raise NoSuchFileError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
+        why = f"is not a folder; give {source.parent}, in which it is" if source.exists() else "no such folder"
+        raise NoSuchFileError(f"{where}: {source}: {why}")
     try:
         files, tree = dict(_source_files(source, where)), UntrustedTree(source.resolve())
         if missing := _missing_script(program.command, files):

@@ -161,7 +161,7 @@ def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, mo
         return str(error.value)
 
     assert refusal(tmp_path / "none") == f"--app: {tmp_path}/none: no such folder"
-    assert refusal(source / "train.py") == f"--app: {source}/train.py: is not a folder"
+    assert refusal(source / "train.py") == f"--app: {source}/train.py: is not a folder; give {source}, in which it is"
     assert "no such file or folder" in refusal(data=[str(tmp_path / "none")])
     for level in range(8):
         (tmp_path / f"{level}").mkdir()
