@@ -20,7 +20,7 @@ from harness.campaign.controls.isolate import (
 from harness.campaign.gpus.unproven import host_cause
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.tallies import Tallies
-from harness.campaign.runner import EngineLosses, Runner
+from harness.campaign.runner import MOST_LOST_IN_A_ROW, EngineLosses, Runner
 from harness.campaign.sequence.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.sequence.run_plan import run_plan
 from harness.campaign.sequence.run_spread import run_spread
@@ -36,9 +36,6 @@ from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import UNCOMMITTED
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
-
-# Most runs in a row that may be lost with the Docker engine, which may be restarted or in trouble for a while.
-MOST_LOST_IN_A_ROW = 3
 
 
 @dataclass(frozen=True)

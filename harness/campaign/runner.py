@@ -31,15 +31,19 @@ class InterruptedRunError(UserError):
         self.record = record
 
 
+# Most runs in a row that may be lost with the Docker engine, which may be restarted or in trouble for a while.
+MOST_LOST_IN_A_ROW = 3
+
+
 @dataclass
 class EngineLosses:
-    """Counts the runs in a row that were lost with the Docker engine; more than `most` of them end a campaign."""
+    """Counts the runs in a row that were lost with the Docker engine; more than `most` of them end the command."""
 
     most: int = 0
     in_a_row: int = 0
 
     def note_records(self, records: Sequence[Record], say: Callable[[str], object]) -> None:
-        """Count runs that one engine made at the same time; after lost ones, say that the campaign goes on.
+        """Count runs that one engine made at the same time; after lost ones, say that it continues.
 
         Raises:
             InterruptedRunError: when a run was interrupted for another reason, or too many in a row were lost.
@@ -52,7 +56,7 @@ class EngineLosses:
         others = [record for record in interrupted if record.interrupted_by != "engine"]
         if others or self.in_a_row > self.most:
             raise InterruptedRunError(next(iter(others or interrupted)))
-        say(f"{interrupted[0].detail}; this does not count, and the campaign continues")
+        say(f"{interrupted[0].detail}; this does not count, and the command continues")
 
 
 @dataclass(frozen=True)

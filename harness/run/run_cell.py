@@ -174,10 +174,12 @@ def _remove_unneeded(spec: RunSpec, outcome: Outcome, notes: Notes) -> None:
     with notes.tolerated("removing files that are no longer needed"):
         notes += spec.folder.remove_places(all_of_it=outcome.name == "completed" and spec.resume_from is None)
         if outcome.diagnosis == "disk-limit":
-            notes.append(remove_excess(spec.work))
+            attempt_at_program = spec.request.program and spec.resume_from is not None
+            needed = spec.work.PROGRAM if attempt_at_program else spec.work.OUTPUT
+            notes.append(remove_excess(spec.work, needed))
             full = shutil.disk_usage(spec.folder.path).free < RECORD_BYTES
             # Where another program filled the disk, they are what a training continues from, and free next to nothing.
             if full and took_the_room(Path(spec.work.path)):
                 # The record and the next run are more important.
-                why = spec.work.tree.remove(spec.work.OUTPUT)
+                why = spec.work.tree.remove(needed)
                 notes.append(why or "its models and checkpoints are removed, too: the disk is full")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from harness.base.errors import NoSpaceError
+from harness.base.files.hashes import file_hash
 from harness.base.files.untrusted_file import NotAFileError
 from harness.base.files.untrusted_tree import ANY_SIZE
 from harness.base.wording import size_in_words
@@ -128,10 +129,21 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
         return replace(evidence, not_verified=f"{watch.stopped_by}: {watch.stop_detail}")
     if exit_ is not None and (exit_.out_of_memory or exit_.code == KILLED):
         return replace(evidence, not_verified=f"out-of-memory: the process that verifies it ended with {exit_}")
-    if exit_ is None or not exit_.ok:
-        return replace(evidence, verification_problem=f"the process that verifies it ended with {exit_}")
-    found, problem = keep_verification(folder)
+    found, problem = None, f"the process that verifies it ended with {exit_}"
+    if exit_ is not None and exit_.ok:
+        found, problem = keep_verification(folder)
+    if (found is None or found.data_sha256 != spec.request.data_sha256) and _has_other_data(spec):
+        return replace(evidence, not_verified="its data were changed during the run")
     return replace(evidence, verification=found, verification_problem=problem)
+
+
+def _has_other_data(spec: RunSpec) -> bool:
+    """Return whether the data file is no longer the one that the run was to be trained on."""
+    data = spec.intent.data
+    try:
+        return file_hash(Path(data.path)) != data.sha256
+    except OSError:
+        return True
 
 
 def loader_of(spec: RunSpec, executor: Executor, root: Path) -> Loader | None:

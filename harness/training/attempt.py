@@ -10,7 +10,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.other_hosts.follow import CONTINUES
-from harness.campaign.runner import Runner
+from harness.campaign.runner import EngineLosses, Runner
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.program_files import TakenOver
 from harness.evidence.files.run_files import Record
@@ -75,18 +75,22 @@ def make_attempt(
     records: Sequence[Record],
     bench: Bench,
     display: Display,
+    losses: EngineLosses,
 ) -> None:
-    """Make the attempt that is last in the state; `before` are the earlier attempts, `records` their records."""
+    """Make the attempt that is last in the state; `before` are the earlier attempts, `records` their records.
+
+    `losses`: those of the attempts before, with the engine.
+    """
     number = len(state.begins)
     pending = PendingRun(_planned(job, settings, number, bench), state.run_id(number), number)
     if job.program:
         place = next_place(job.program, records, bench.results)
-        Runner(bench, job.workload, display, state.id).run(
+        Runner(bench, job.workload, display, state.id, losses=losses).run(
             [pending], change=lambda run: _as_attempt_at_program(run, settings, place)
         )
         return
     checkpoints = checkpoints_for(job, before)
-    runner = Runner(bench, job.workload, display, state.id)
+    runner = Runner(bench, job.workload, display, state.id, losses=losses)
     runner.run(
         [pending],
         change=lambda run: _as_attempt(run, job, settings, checkpoints, _fault(job, records)),

@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from harness.base.errors import InUseError, NoSpaceError, UserError
+from harness.base.errors import InUseError, UserError
 from harness.base.files.json_bounds import json_object
 from harness.base.files.locks import wait_for_lock
 from harness.base.files.storage import cannot_be_written, make_folder_durably, read_regular, write_durably
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
-from harness.evidence.outcome.diagnoses import Diagnosis
+from harness.evidence.outcome.diagnoses import WRONG
 from harness.evidence.records import Results
 from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TRAININGS_FOLDER, TrainingState
@@ -23,21 +23,6 @@ LOCK_SECONDS = 10.0
 # Most bytes of that file, which others may have written: those of some thousand attempts.
 LARGEST_FILE = 2 << 20
 USER_MISTAKE = "exit 2"
-# The app computed something else than requested, or its result cannot be judged: never resume from such an attempt.
-WRONG: frozenset[Diagnosis] = frozenset(
-    {
-        "wrong-result",
-        "wrong-workload",
-        "wrong-data",
-        "wrong-device",
-        "wrong-stack",
-        "incomplete-result",
-        "verification-failed",
-        "model-damaged",
-        "model-does-not-load",
-        "work-folder",
-    }
-)
 # After this many wrong attempts in a row, the checkpoints that they resumed from are not trusted either, and the
 # training begins again.
 WRONG_IN_A_ROW = 2
@@ -114,7 +99,8 @@ def attempts_of(training: TrainingState, records: Sequence[Record], results: Res
                 class_=record.explanation.class_ if record.explanation else record.diagnosis,
                 step=0 if wrong else steps_done(checkpoints),
                 checkpoints=checkpoints,
-                mistake=record.outcome == "failed" and USER_MISTAKE in record.exit.values(),
+                # After a step its input was right, and what failed may pass.
+                mistake=record.outcome == "failed" and USER_MISTAKE in record.exit.values() and not record.first_step,
                 trained=trained,
                 wrong=wrong,
             )
@@ -171,9 +157,12 @@ def write_attempts(
 ) -> None:
     """Write the attempts beside the model, after those of earlier trainings.
 
-    `say`: called with the reason if they cannot be written because the folder stays locked, a file of that name is too
-    large or none of ours, or the disk is full. Anyone with access to the folder can keep it locked, so the wait is
-    short; the next call writes all attempts.
+    `say`: called with the reason if they cannot be written because the folder stays locked, or a file of that name is
+    too large or none of ours. Anyone with access to the folder can keep it locked, so the wait is short; the next call
+    writes all attempts.
+
+    Raises:
+        UserError: when the folder cannot be written to, and there is no attempt yet.
     """
     file = output / ATTEMPTS_FILE
     try:
@@ -185,7 +174,10 @@ def write_attempts(
                 return
             lines += [json.dumps(one, allow_nan=False).encode() for one in attempts]
             write_durably(file, b"".join(line + b"\n" for line in lines))
-    except (InUseError, NoSpaceError) as error:
+    except UserError as error:
+        # A disk that is full or gone by now must not end the training; before it begins it does.
+        if not (attempts or isinstance(error, InUseError)):
+            raise
         say(f"{ATTEMPTS_FILE} lacks the last attempts: {error}")
 
 

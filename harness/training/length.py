@@ -18,8 +18,13 @@ from harness.matrix.workloads import Workload
 DECIDE = ("rows", "as_of", "lookback", "data_fraction", "target", "model", "hidden_layers", "batch_size", "strategy")
 
 
-def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts) -> str:
-    """Return the number of epochs, and the time that they take if a record of this host allows an estimate."""
+def length_in_words(
+    cell: Cell, workload: Workload, data_sha256: str, results: Results, host: HostFacts, *, resumes: bool = False
+) -> str:
+    """Return the number of epochs, and the time that they take if a record of this host allows an estimate.
+
+    `resumes`: whether some of them may be done already.
+    """
     stops = workload.patience and workload.keep == "best"
     epochs = many(workload.epochs, "epoch") + " at most" * bool(stops)
     for record in _of_such(cell, workload, data_sha256, results, host):
@@ -33,7 +38,8 @@ def length_in_words(cell: Cell, workload: Workload, data_sha256: str, results: R
             # Where sessions choose the epoch, fewer are left to train on.
             alike = _chooses(record.intent.options) == _chooses(options_of(workload))
             each = f", each of about {many(steps, 'step')}" * alike
-            return f"{epochs}{each}: about {span(seconds)}, {by}"
+            whole = " in all, what is done already included" if resumes else ""
+            return f"{epochs}{each}: about {span(seconds)}{whole}, {by}"
     return f"{epochs}; how long one takes is not known yet: the first one shows it"
 
 

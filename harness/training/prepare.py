@@ -36,7 +36,7 @@ from harness.training.attempt import TrainingJob
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
 from harness.training.length import length_in_words
-from harness.training.resumable import check_resumable
+from harness.training.resumable import check_resumable, require_checkpoint
 from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingResult, train
 
@@ -131,12 +131,16 @@ def prepare_training(
     else:
         if request.resume:
             check_resumable(request.output, request.name, options, results)
+            require_checkpoint(request.output, request.name, workload.model)
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
         if other := file.unfinished_other(key):
+            continues = f"its own command continues it{f': `{other.command}`' if other.command else ''}"
+            if other.command == request.command:
+                continues = "this command continues it once the data are again what they were"
             kept = (
                 f"this is another training: an unfinished one with other options or data, begun {when(other.began)}, "
-                f"is kept, and its own command continues it{f': `{other.command}`' if other.command else ''}"
+                f"is kept, and {continues}"
             )
     state, summary = _placed(state, summary, request, matrix, host)
     found_by = {"machine": host.machine, "output": str(request.output.resolve()), "command": request.command}
@@ -176,7 +180,11 @@ def prepare_training(
     def expectation(hours: float) -> str:
         return expectation_in_words(evidence, cell.id, workload.strategy, matrix, results, bench.host, hours)
 
-    length = "" if workload.program else length_in_words(cell, workload, data, results, host)
+    length = (
+        ""
+        if workload.program
+        else length_in_words(cell, workload, data, results, host, resumes=request.resume or bool(state.begins))
+    )
     return PreparedTraining(job, state, file, plan, bench, summary, expectation, kept, length)
 
 

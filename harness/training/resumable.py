@@ -1,6 +1,6 @@
 """Refuses, before anything runs, to resume a training with other options than its record has."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,15 @@ SAME = (
 )
 # The one of these options without a default: it is absent if all rows are in memory.
 WITHOUT_DEFAULT = "chunk_rows"
+
+
+def require_checkpoint(output: Path, name: str, models: Sequence[str]) -> None:
+    """Raise UserError where the user's folder has no checkpoint of any of the models to resume."""
+    if not newest_checkpoints([output.resolve()], dict.fromkeys(checkpoint_folders(models, name))):
+        raise UserError(
+            f"--resume: {output} has no checkpoint of {name}; give the folder and the name of that training, or leave "
+            "--resume out to train from the beginning"
+        )
 
 
 def check_resumable(output: Path, name: str, options: Mapping[str, Any], results: Results) -> None:

@@ -1,5 +1,6 @@
 """Trains on the user's data to the end: makes attempts, each an ordinary run, until there is a model."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.gpus.unhealthy import recheck_unhealthy
+from harness.campaign.runner import MOST_LOST_IN_A_ROW, EngineLosses
 from harness.environments.executors.container import container_from_record
 from harness.evidence.app_reports.last_line import APP_ERROR, last_line
 from harness.evidence.files.run_files import Record
@@ -75,7 +77,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
     """
     asked, found = _settings(job, bench), job.output.exists()
     _recheck_unhealthy(job, state, bench, display)
-    first_of_call = True
+    first_of_call, losses = True, EngineLosses(MOST_LOST_IN_A_ROW)
     while True:
         records, attempts, as_dicts = _so_far(job, state, bench, display)
         if len(records) == len(state.begins):
@@ -88,10 +90,13 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
                 if begin.mistake:
-                    if not _left_something(job, records, bench):
-                        # The same request would be refused again, so there is nothing that its command could continue.
-                        file.remove()
-                    raise UserError(_said(job, records[-1], bench))
+                    said = _said(job, records[-1], bench)
+                    if _left_something(job, records, bench):
+                        give_up = shlex.join(["rm", str(file.file)])
+                        raise UserError(f"{said}; `{give_up}` gives up what was trained so far")
+                    # The same request would be refused again, so there is nothing that its command could continue.
+                    file.remove()
+                    raise UserError(said)
                 return TrainingResult(as_dicts, exhausted=begin.why)
             state = _noted(state, begin, file)
             if attempts:
@@ -100,7 +105,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
         first_of_call = False
         try:
             with _removed_if_refused(job, state, file, bench, keep_output=found):
-                make_attempt(job, state, settings_after(asked, state.begins), attempts, records, bench, display)
+                settings = settings_after(asked, state.begins)
+                make_attempt(job, state, settings, attempts, records, bench, display, losses)
         except PlannedRestart as why:
             display.notice(f"{why}; {BEGIN_WORDS['planned-restart']}")
             state = _noted(state, "planned-restart", file)

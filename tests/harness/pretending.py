@@ -51,7 +51,8 @@ class InstantBench(Bench):
 
     def run_cell(self, run: Any, *_: object) -> Any:
         self.made.append((run.planned.cell.id, run.planned.gpus))
-        return SimpleNamespace(outcome="completed", diagnosis=None, finished=1.0, intent=SimpleNamespace(started=0.0))
+        intent = SimpleNamespace(started=0.0)
+        return SimpleNamespace(outcome="completed", diagnosis=None, finished=1.0, first_step=True, intent=intent)
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,7 @@ def test_what_an_engine_takes_along_when_it_is_started_again_does_not_count_and_
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "this does not count, and the campaign continues" in err
+    assert "this does not count, and the command continues" in err
     found = [(record["outcome"], record["interrupted_by"]) for record in records(results)]
     assert sorted(found) == [("interrupted", "ctrl-c"), ("interrupted", "engine")]
     assert containers(private, results) == []

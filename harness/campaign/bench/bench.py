@@ -92,6 +92,7 @@ class Bench:
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
     _bars: dict[Path, InputFile] = field(default_factory=dict)
+    _states: dict[Path, tuple[int, ...]] = field(default_factory=dict)
     _ready: set[tuple[str, Workload]] = field(default_factory=set)
     _images: dict[str, NodeImages] = field(default_factory=dict)
     _reasons: dict[str, str] = field(default_factory=dict)
@@ -155,28 +156,53 @@ class Bench:
         """Return the data of a workload: the user's, checked once, or synthetic bars.
 
         Raises:
-            UserError: when the user's data cannot be trained on.
+            UserError: when the user's data cannot be trained on, or were changed since they were read.
         """
         if workload.program:
             taken = workload.program.taken or take_program(workload.program, f"workload {workload.name}").taken
             return InputFile(path=workload.program.source, sha256=taken.version if taken else "")
         if workload in self._data:
-            return self._data[workload]
+            return self._unchanged(self._data[workload])
         # Prefer the verifier: bars that somebody else's image makes are for runs of this image alone.
         own = (self._verifier and self._verifier.environment) or environment
         if self.data:
             if own.image and not is_own(own.image):
                 # What such an image says of the data would end the campaign; so its own run shows it.
                 if self.data not in self._bars:
-                    self._bars[self.data] = read_data(self.data)
-                return self._bars[self.data]
+                    self._bars[self.data] = self._read(self.data)
+                return self._unchanged(self._bars[self.data])
             check_data(self.data, workload, own, self.executor)
-            self._data[workload] = read_data(self.data)
+            self._data[workload] = self._read(self.data)
             return self._data[workload]
         place = synthetic_place(workload, own.image)
         if place not in self._bars:
             self._bars[place] = read_data(synthetic_file(workload, own, self.executor))
         return self._bars[place]
+
+    def _read(self, file: Path) -> InputFile:
+        with suppress(OSError):
+            self._states[file] = _state_of(file)
+        return read_data(file)
+
+    def _unchanged(self, known: InputFile) -> InputFile:
+        """Return the user's data as they were read, or raise UserError if the file has other content now.
+
+        Each further run would train on something else than what it is asked for, and fail.
+        """
+        file = self.data
+        if file is None or file not in self._states:
+            return known
+        with suppress(OSError):
+            if _state_of(file) == self._states[file]:
+                return known
+        before = self._states[file]
+        if self._read(file).sha256 != known.sha256:
+            self._states[file] = before
+            raise UserError(
+                f"--data {file}: was changed since it was read; put back what it held to continue, or give the same "
+                "command to begin with the new bars"
+            )
+        return known
 
     def is_ready(self, cell: Cell, workload: Workload) -> bool:
         """Return whether `make_ready` was called for this cell and workload."""
@@ -341,3 +367,9 @@ class Bench:
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:
     """Return the GPUs to lock for a planned run: none for a CPU stack, otherwise all that the run is given."""
     return () if planned.cell.stack.accelerator == "cpu" else planned.gpus
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    """Return what is different once somebody has written to a file or replaced it; raises OSError."""
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -20,7 +20,7 @@ from harness.evidence.verdicts.counting import REFUSED
 def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = lambda: None) -> None:
     """Run what is left of a plan, except runs that need an unhealthy GPU or a stack that cannot be made.
 
-    A cell whose app refuses the command gets no further run: it would refuse each one.
+    A cell whose app refuses the command, and never accepted it, gets no further run: it would refuse each one.
 
     If a stack's probe fails on a GPU where no probe has passed since the boot, the stack is put off until another
     stack's probe passes there. `cause` then returns what is wrong with the host.
@@ -35,7 +35,7 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
     recheck_unhealthy(left, plan.workload, bench, display)
     healthy = HealthyGpus(bench, display)
     seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / _rounds(plan, plan.runs)]
-    unproven = UnprovenGpus(bench, display, cause)
+    unproven, accepted = UnprovenGpus(bench, display, cause), set[str]()
     while left := healthy.runnable(left):
         ready = unproven.runnable(left)
         if not ready:
@@ -54,8 +54,10 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
                 left += campaign.next_attempts(done)
             else:
                 seconds.append(record.finished - record.intent.started)
+        accepted |= {done.cell.id for done, record in made if record.first_step}
         for done, record in made:
-            if record.diagnosis == REFUSED and any(one.cell == done.cell for one in left):
+            refused = record.diagnosis == REFUSED and done.cell.id not in accepted
+            if refused and any(one.cell == done.cell for one in left):
                 display.problem(f"{done.cell.id} is left out: the app refuses this command: {record.detail}")
                 left = [one for one in left if one.cell != done.cell]
 

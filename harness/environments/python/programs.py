@@ -264,5 +264,6 @@ def _copy(tree: UntrustedTree, files: dict[str, str], folder: Path) -> None:
 
 def remove_copy(folder: Path) -> str | None:
     """Remove a copy, whose folders are read-only and which a run may have changed; return why it stays, or None."""
-    with opened_folder(folder.parent) as parent:
+    # The folder of all copies may be a link to another disk.
+    with opened_folder(folder.parent.resolve()) as parent:
         return remove_below(parent, folder.name)

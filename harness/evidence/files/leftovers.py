@@ -61,16 +61,17 @@ def in_short(found: tuple[Leftover, ...]) -> str:
     return "; ".join([*map(str, found[:MOST_NAMED]), *more])
 
 
-def remove_excess(work: WorkFolder) -> str:
+def remove_excess(work: WorkFolder, needed: str = WorkFolder.OUTPUT) -> str:
     """Remove what no other run needs from the work folder of a run that took too much space; return that in words.
 
-    Models, checkpoints and the files in which the app reports stay; the words say how large they are.
+    What is `needed` stays: the folder of models and checkpoints, or that of a program of the user's own. So do the
+    files in which the app reports; the words say how large they are.
     """
     gone: list[str] = []
     left: list[str] = []
     until = time.monotonic() + LONGEST_REMOVAL_SECONDS
     try:
-        while names := [name for name in work.tree.some_names() if name not in left and not _stays(work, name)]:
+        while names := [name for name in work.tree.some_names() if name not in left and not _stays(work, name, needed)]:
             for name in sorted(names):
                 why = "has too many files to be removed" if time.monotonic() > until else work.tree.remove(name)
                 (left if why else gone).append(name)
@@ -83,9 +84,9 @@ def remove_excess(work: WorkFolder) -> str:
     return "; ".join([*removed, *kept, f"{size_in_words(stays)} are left in it"])
 
 
-def _stays(work: WorkFolder, name: str) -> bool:
-    """Return whether a name in the work folder is that of the models and checkpoints, or of a file that can be read."""
-    if name == WorkFolder.OUTPUT:
+def _stays(work: WorkFolder, name: str, needed: str) -> bool:
+    """Return whether a name in the work folder is the one that is needed, or that of a file that can be read."""
+    if name == needed:
         return True
     largest = _largest(name)
     try:

@@ -70,3 +70,19 @@ ENDED_FROM_OUTSIDE: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "start": ("failed", "not-started"),
 }
 """The outcome and diagnosis of a run, by what ended it from outside."""
+
+# The app computed something else than requested, or its result cannot be judged: never resume from such an attempt.
+WRONG: frozenset[Diagnosis] = frozenset(
+    {
+        "wrong-result",
+        "wrong-workload",
+        "wrong-data",
+        "wrong-device",
+        "wrong-stack",
+        "incomplete-result",
+        "verification-failed",
+        "model-damaged",
+        "model-does-not-load",
+        "work-folder",
+    }
+)

@@ -10,8 +10,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import Plan, PlannedRun
 from harness.campaign.planning.prepare import PreparedCampaign
-from harness.campaign.run_campaign import MOST_LOST_IN_A_ROW, CampaignResult, run_campaign, with_caution
-from harness.campaign.runner import InterruptedRunError
+from harness.campaign.run_campaign import CampaignResult, run_campaign, with_caution
+from harness.campaign.runner import MOST_LOST_IN_A_ROW, InterruptedRunError
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.run_files import Record
 from harness.evidence.index import Index
@@ -60,6 +60,21 @@ def test_a_cell_whose_app_refuses_the_command_gets_no_second_run(bench: Scripted
     assert display.problems == [f"{cell} is left out: the app refuses this command: no --x" for cell in CELLS]
 
 
+def test_a_cell_whose_app_took_the_command_before_is_run_on(bench: ScriptedBench, matrix: Matrix) -> None:
+    made = bench.make_record
+
+    def refused_second(run_id: str, *_: str, **_changes: object) -> Record:
+        if bench.made:
+            return made(run_id, "failed", diagnosis="refused", detail="no --x")
+        return made(run_id, "completed").model_copy(update={"first_step": True})
+
+    bench.make_record, bench.outcome_of = cast("Any", refused_second), lambda _: "completed"
+    runs = tuple(PlannedRun(matrix.cells[CELLS[0]], repeat, (0,)) for repeat in (1, 2, 3))
+    plan = Plan(matrix.workloads["quick"], runs, (), 0.0, 0.0, None, "", 0.0, None)
+    ended = run_campaign(PreparedCampaign(plan, cast("Any", None), bench, matrix), RecordingDisplay())
+    assert (ended.done, ended.total) == (3, 3)
+
+
 @pytest.mark.parametrize("error", [UserError("the disk is full; free some"), ValueError("a mistake of ours")])
 def test_an_error_is_returned_with_what_was_done(error: Exception, bench: ScriptedBench, matrix: Matrix) -> None:
     def second_fails(_: Cell) -> str:
@@ -97,7 +112,7 @@ def test_what_is_lost_with_the_engine_is_run_again(bench: ScriptedBench, matrix:
         "interrupted",
         "failed",
     ]
-    assert sum("does not count, and the campaign continues" in line for line in display.lines) == 3
+    assert sum("does not count, and the command continues" in line for line in display.lines) == 3
 
 
 def test_an_engine_that_keeps_losing_runs_ends_the_campaign(bench: ScriptedBench, matrix: Matrix) -> None:

@@ -151,7 +151,7 @@ def test_so_many_runs_in_a_row_may_be_lost_with_the_engine(bench: Events, runner
     problems = cast("RecordingDisplay", runner.display).problems
     assert len(problems) == 4
     assert bench.events.count("lost containers") == 3
-    assert "this does not count, and the campaign continues" in problems[0]
+    assert "this does not count, and the command continues" in problems[0]
     with pytest.raises(InterruptedRunError):
         outcomes(lost)
 

@@ -24,6 +24,7 @@ from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Record
 from harness.evidence.gpus.health_log import read_steps, unhealthy_gpus
 from harness.evidence.outcome.decide import Outcome, decide
+from harness.evidence.outcome.diagnoses import Diagnosis
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.outcome.request import Request
 from harness.evidence.records import Results
@@ -171,6 +172,21 @@ def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Ben
     )
     assert unhealthy_gpus(bench.results, bench.run.host) == {1: "matmul-fp32 hung: told"}
     assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("diagnosis", "accounted"), [("verification-failed", ()), ("crash", None)])
+def test_nothing_is_resumed_from_wrong_numbers_though_the_gpu_is_at_fault(
+    diagnosis: Diagnosis, accounted: tuple[int, ...] | None, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(request: Request, evidence: Evidence) -> Outcome:
+        return decide(request, evidence) if evidence.host_problems else Outcome("failed", diagnosis, "wrong")
+
+    bench.write("breaks", "matmul-fp32")
+    monkeypatch.setattr("harness.run.conclude.decide", wrong)
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
+    assert (record.steps_accounted == ()) is (accounted == ())
 
 
 def completing(request: Request, evidence: Evidence) -> Outcome:

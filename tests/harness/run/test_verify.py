@@ -246,6 +246,17 @@ def test_a_verification_that_was_killed_for_its_memory_says_nothing_of_the_run(p
     assert unverified(place, place.make(), "out-of-memory: the process that verifies it ended with SIGKILL")
 
 
+def test_data_that_were_changed_during_the_run_say_nothing_of_it(place: Place) -> None:
+    bars = place.folder / "bars.csv"
+    place.script("own", f"open({str(bars)!r}, 'a').write('one more bar')")
+    record = place.make()
+    assert unverified(place, record, "its data were changed during the run")
+    # What was found on the right data counts.
+    place.script("own", "sys.exit(3)")
+    bars.write_text("a stand-in's data\n", encoding="utf-8")
+    assert place.make(run_id="r2").diagnosis == "verification-failed"
+
+
 @pytest.mark.parametrize("by", ["disk-limit", "engine"])
 def test_a_verification_that_this_host_ended_says_nothing_of_the_run(
     by: StoppedBy, place: Place, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from typing import Any
 from harness.campaign.bench.bench import Bench
 from harness.environments.environment import Environment
 from harness.evidence.files.app_files import InputFile, Progress, Result
-from harness.evidence.files.run_files import Explanation, HealthStep, Record
+from harness.evidence.files.run_files import Explanation, HealthStep, Interruption, Record
 from harness.evidence.files.work_folder import hand_over, steps_done
 from harness.evidence.gpus.health_log import append_steps
 from harness.matrix.cells import Cell
@@ -43,6 +43,8 @@ class Script:
     no_verifier: str | None = None
     accounted: tuple[int, ...] | None = None
     reads_checkpoints: bool = True
+    interrupted_by: Interruption | None = None
+    first_step: bool | None = None
 
 
 DONE = Script("completed", None, 58, "exit 0", with_result=True)
@@ -105,6 +107,8 @@ class ScriptedAttemptsBench(Bench):
             result=self.result_of(run).model_copy(update={"resumed_at": before}) if script.with_result else None,
             not_verified=script.not_verified,
             steps_accounted=script.accounted,
+            interrupted_by=script.interrupted_by,
+            first_step=script.first_step,
             explanation=explained(class_) if class_ else None,
         )
         self.results.finish(record)

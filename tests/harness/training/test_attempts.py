@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from harness.base.errors import NoSpaceError
-from harness.evidence.outcome.diagnoses import EndDiagnosis, ResultDiagnosis
-from harness.training.attempts import ATTEMPTS_FILE, WRONG, write_attempts
+from harness.base.errors import NoSpaceError, UserError
+from harness.evidence.outcome.diagnoses import WRONG, EndDiagnosis, ResultDiagnosis
+from harness.training.attempts import ATTEMPTS_FILE, write_attempts
 from harness.training.state import new_state
 
 
@@ -61,6 +61,9 @@ def test_a_full_disk_ends_no_training(tmp_path: Path, monkeypatch: pytest.Monkey
         f"{ATTEMPTS_FILE} lacks the last attempts: OUT/attempts.jsonl: cannot be written: No space left on device; "
         "free space"
     ]
+    # Before it begins, a folder that cannot be written to is worth an error.
+    with pytest.raises(UserError, match="No space left"):
+        write_attempts(tmp_path, new_state("key", "cpu-plain", None), [], told.append)
 
 
 def test_of_every_diagnosis_it_is_said_whether_a_training_may_resume_from_it() -> None:

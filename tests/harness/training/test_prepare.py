@@ -101,11 +101,13 @@ def test_what_cannot_be_resumed_is_refused_before_anything_is_begun(
 def test_an_unfinished_training_with_other_options_is_named_and_kept(
     begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
 ) -> None:
-    longer = replace(asked, workload=own_workload({"epochs": 9}))
+    longer = replace(asked, workload=own_workload({"epochs": 9}), command="another command")
     other = prepare_training(longer, matrix, results, host, file)
     assert other.state.id != begun.state.id
     assert "this is another training: an unfinished one with other options or data, begun " in other.kept
     assert other.kept.endswith(f"is kept, and its own command continues it: `{COMMAND}`")
+    same = prepare_training(replace(longer, command=COMMAND), matrix, results, host, file).kept
+    assert same.endswith("is kept, and this command continues it once the data are again what they were")
     file.write(other.state.model_copy(update={"begins": ("first",)}))
     assert prepare_training(asked, matrix, results, host, file).state.id == begun.state.id
 
@@ -230,6 +232,13 @@ def test_an_unfinished_training_in_a_cell_that_is_gone_is_not_begun_again(
     assert file.read(gone.key) == gone
     file.remove()
     assert prepare_training(asked, matrix, results, host, file).state.id != gone.id
+
+
+def test_what_has_no_checkpoint_is_not_resumed(
+    asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> None:
+    with pytest.raises(UserError, match=f"--resume: {asked.output} has no checkpoint of {asked.name}; give the folder"):
+        prepare_training(replace(asked, resume=True), matrix, results, host, file)
 
 
 def test_a_damaged_record_of_another_run_keeps_nobody_from_training(

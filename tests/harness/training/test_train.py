@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
+from harness.campaign.runner import MOST_LOST_IN_A_ROW
 from harness.environments.executors.container import Container
 from harness.evidence.files.app_files import Progress
 from harness.evidence.files.run_folder import RunFolder
@@ -143,7 +144,7 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(
     monkeypatch.setattr(scripted_attempts, "resolve_run", contained)
     with pytest.raises(
         UserError,
-        match=f"^the app says: '{training.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv'$",
+        match=f"^the app says: '{training.job.output}/bars_checkpoints/step-1.pt: is not of /home/me/es.csv'; ",
     ):
         training.train(Script(class_="user-code", exit="exit 2"))
 
@@ -152,7 +153,8 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(
 def test_of_a_training_that_the_app_refused_its_words_are_reported_and_nothing_is_left_to_continue(
     training: TrainingUnderTest, steps: tuple[int, ...] | None, left: bool
 ) -> None:
-    with pytest.raises(UserError, match=r"^the app says: 'something is wrong with the data'$"):
+    gives_up = f"; `rm {training.file.file}` gives up what was trained so far" * left
+    with pytest.raises(UserError, match=f"^the app says: 'something is wrong with the data'{gives_up}$"):
         training.train(Script(class_="user-code", exit="exit 2", accounted=steps))
     assert (training.file.unfinished_other("another") is not None) == left
     assert (training.file.read("key") is not None) == left
@@ -181,6 +183,24 @@ def test_an_engine_that_is_gone_is_not_the_trainings_fault(training: TrainingUnd
         training.train(Script("interrupted", None, step=20))
     assert training.train(DONE).model
     assert resumed_at(training.bench.made[-1]) == 20
+
+
+def test_a_training_survives_restarts_of_the_engine_but_not_without_end(training: TrainingUnderTest) -> None:
+    lost = Script("interrupted", None, step=20, interrupted_by="engine")
+    assert training.train(lost, lost, DONE).model
+    assert [resumed_at(run) for run in training.bench.made] == [0, 20, 20]
+
+
+def test_a_training_whose_engine_is_lost_each_time_ends(training: TrainingUnderTest) -> None:
+    lost = Script("interrupted", None, step=20, interrupted_by="engine")
+    with pytest.raises(UserError, match="the same command continues"):
+        training.train(*[lost] * 9)
+    assert len(training.bench.made) == MOST_LOST_IN_A_ROW + 1
+
+
+def test_what_failed_after_a_step_was_no_mistake_in_the_input(training: TrainingUnderTest) -> None:
+    training.train(Script(class_="user-code", exit="exit 2", step=20, first_step=True), DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [0, 20]
 
 
 def test_wrong_numbers_are_never_resumed_from(training: TrainingUnderTest) -> None:

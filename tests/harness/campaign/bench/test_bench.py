@@ -221,14 +221,36 @@ def test_what_somebody_elses_image_says_of_the_users_data_ends_no_campaign(
     pulled, own = (image_environment(f"sha256:{name}", {}, CONTRACT, stack) for name in ("pulled", "own"))
     assert bench.data_of(workload, pulled).path == str(bars)
     # A file of gigabytes is read once, not for each run.
-    bars.write_text("other bars")
-    assert bench.data_of(workload, pulled).sha256 == hashlib.sha256(b"bars").hexdigest()
+    with monkeypatch.context() as once:
+        once.setattr(bench_module, "read_data", refuse)
+        assert bench.data_of(workload, pulled).sha256 == hashlib.sha256(b"bars").hexdigest()
     with pytest.raises(UserError, match="line 3"):
         bench.data_of(workload, own)
     # Where this host can verify runs, it checks the data in its own environment.
     bench.use_verifier(Verifier(own))
     with pytest.raises(UserError, match="line 3"):
         bench.data_of(workload, pulled)
+
+
+def test_data_that_are_changed_after_they_were_read_end_the_command(
+    host: HostFacts, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further run would train on something else than what it is asked for."""
+    monkeypatch.setattr(bench_module, "check_data", lambda *_: None)
+    bars = tmp_path / "bars.csv"
+    bars.write_text("bars\n")
+    bench = Bench(Results(tmp_path / "results"), ProcessExecutor(), host, (), data=bars)
+    workload, environment = matrix.workloads["quick"], Environment(tmp_path, {}, {}, "cpu")
+    known = bench.data_of(workload, environment)
+    # The same bars written once more are the same data.
+    bars.write_text("bars\n")
+    assert bench.data_of(workload, environment) == known
+    bars.write_text("bars\nmore\n")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"bars\.csv: was changed since it was read; put back what it held"):
+            bench.data_of(workload, environment)
+    bars.write_text("bars\n")
+    assert bench.data_of(workload, environment) == known
 
 
 def test_what_is_done_with_the_data_is_shown_and_once(

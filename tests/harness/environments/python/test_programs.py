@@ -98,6 +98,18 @@ def test_a_copy_that_was_changed_is_reported_and_made_again(source: Path) -> Non
     assert changed_source(program) == ()
 
 
+def test_the_folder_of_copies_may_be_a_link_to_another_disk(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "linked").symlink_to("disk")
+    monkeypatch.setattr("harness.environments.python.programs.PROGRAMS", tmp_path / "linked")
+    first = take(source)
+    (Path(first.folder) / "train.py").chmod(0o644)
+    (Path(first.folder) / "train.py").write_text("other\n", encoding="utf-8")
+    assert take(source) == first
+
+
 def test_a_copy_in_which_folders_were_nested_is_reported_and_made_again(source: Path) -> None:
     program = take_program(Program.model_validate({"command": "x", "source": str(source)}), "--app")
     assert program.taken is not None

@@ -99,3 +99,11 @@ def test_of_too_much_goes_what_no_other_run_needs(tmp_path: Path) -> None:
 def test_where_there_is_no_work_folder_nothing_goes(tmp_path: Path) -> None:
     (tmp_path / "work").symlink_to("/etc")
     assert remove_excess(WorkFolder(tmp_path / "work")) == "0 kB are left in it"
+
+
+def test_the_checkpoints_of_a_program_of_the_users_own_stay(tmp_path: Path) -> None:
+    for name in ("program", "scratch", "output"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    assert remove_excess(WorkFolder(tmp_path), WorkFolder.PROGRAM).startswith("removed from the work folder: output,")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["program"]

@@ -91,20 +91,23 @@ def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) ->
     assert re.match(r"rank [01]: its progress lacks the run's nonce", watched.stop_detail)
 
 
-def test_a_process_that_ends_later_than_its_engine_waits_is_killable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("inspected", "asks", "ends"), [({}, 2, "breach"), (None, 1, "host")])
+def test_a_container_that_ends_later_than_its_engine_waits_is_killable(
+    inspected: dict[str, object] | None, asks: int, ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A process of ours was ended with all that it started, and is not waited for twice."""
     stopped = ProcessHandle.stop
     asked: list[float] = []
 
     def stop(handle: ProcessHandle, grace: float) -> bool:
         asked.append(grace)
-        return len(asked) > 1 and stopped(handle, grace)
+        return len(asked) == asks and stopped(handle, grace) and ends == "breach"
 
     monkeypatch.setattr(ProcessHandle, "stop", stop)
+    monkeypatch.setattr(ProcessHandle, "inspected", inspected)
     expected = AskedWork(CONTRACT, "a" * 32, 1, epochs=1, processes=1, resumed=(0,), loop="plain")
     watched, _ = watch(tmp_path / "run", 1, FOR_EVER, accounting=Accounting(expected))
-    assert (watched.stopped_by, len(asked)) == ("breach", 2)
+    assert (watched.stopped_by, len(asked)) == (ends, asks)
 
 
 @pytest.mark.slow
