@@ -64,8 +64,11 @@ def oci_time(epoch: int) -> str:
 
 
 def _git(*words: str) -> str | None:
+    # Git refuses a checkout of another user, as on a cluster, and uncommitted changes there would not be seen. This
+    # code is of the same checkout.
+    command = ["git", "-c", f"safe.directory={CHECKOUT}", "-C", str(CHECKOUT), *words]
     try:
-        done = subprocess.run(["git", "-C", str(CHECKOUT), *words], capture_output=True, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

@@ -32,6 +32,27 @@ def test_a_commit_is_in_the_history_of_what_is_checked_out_or_not(
     assert [source_state.is_in_history(name) for name in names] == [True, True, False, False, False, False, False]
 
 
+def test_changes_in_a_checkout_of_another_user_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git itself reads no checkout of another user, unless it is told to."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", tmp_path, *WHO, *words], capture_output=True, check=True)
+
+    git("init")
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "one.py").write_text("one")
+    git("add", ".")
+    git("commit", "--message=one")
+    (tmp_path / "app" / "one.py").write_text("two")
+    monkeypatch.setattr(source_state, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    source_state.source_revision.cache_clear()
+    try:
+        assert source_state.is_dirty(source_state.source_revision())
+    finally:
+        source_state.source_revision.cache_clear()
+
+
 def test_whatever_decides_the_bytes_of_an_image_is_of_its_source() -> None:
     makers = (app_wheel, build_cell, build_part, cell_part, ensure_kernel, fill_app, fill_runtime, render, stack_part)
     files = {Path(inspect.getfile(one)).relative_to(CHECKOUT).as_posix() for one in (*makers, layers.split)}
