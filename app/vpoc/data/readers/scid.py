@@ -80,7 +80,8 @@ def read_scid(path: Path) -> RawBars:
 
 def _content(path: Path) -> npt.NDArray[np.uint8]:
     try:
-        return np.memmap(path, dtype=np.uint8, mode="r")
+        # Not mapped into memory, because its hash stands for what was read, and the file may change meanwhile.
+        return np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise from_os_error(error, path) from error
 

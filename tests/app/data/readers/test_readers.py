@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from tests.app.data.scid import scid_bytes
-from vpoc.data.readers import parquet, read_vendor
+from vpoc.data.readers import parquet, read_vendor, scid
 from vpoc.errors import UserError
+from vpoc.files import sha256
 
 PRICES = ("open", "high", "low", "close")
 
@@ -283,6 +284,22 @@ def test_sierra_scid(path, scale):
     read = read_vendor(path)
     assert (read.format, read.zone, read.stamp_side, read.bar_seconds) == ("sierra-scid", "UTC", "start", 60)
     assert read.counts == ({} if scale == 1 else {"prices_divided_by_100": len(frame)})
+    require_same(read, frame)
+
+
+def test_the_hash_of_a_sierra_file_is_that_of_the_records_that_were_read(path, monkeypatch):
+    frame = synthetic()
+    content = scid_bytes(frame["ts"], {name: frame[name] for name in PRICES}, 12, frame["volume"])
+    path.write_bytes(content)
+    read_prices = scid._prices
+
+    def changed_then_read(*given):
+        path.write_bytes(content[:-12] + bytes(12))
+        return read_prices(*given)
+
+    monkeypatch.setattr(scid, "_prices", changed_then_read)
+    read = read_vendor(path)
+    assert read.sha256 == sha256(content)
     require_same(read, frame)
 
 
