@@ -87,7 +87,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 _report_unverified(job, records[-1], display)
                 return _finish(job, state, file, records[-1], as_dicts, bench, display)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
-                begin = "by-hand"
+                begin = _once_more(asked, settings, job, bench)
             if isinstance(begin, Exhausted):
                 if begin.mistake:
                     said = _said(job, records[-1], bench)
@@ -142,6 +142,15 @@ def _next(
         more = {"allow_cpu": job.allow_cpu, "own_program": job.program is not None}
         return next_fallback(attempts, settings, healthy, others=len(job.others), **more)
     return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
+
+
+def _once_more(asked: AttemptSettings, last: AttemptSettings, job: TrainingJob, bench: Bench) -> Begin:
+    """Return how to begin where the user gives the command again though all fallbacks were used.
+
+    They start over, except where GPUs that were asked for are unhealthy and the last settings use others.
+    """
+    lacks_gpus = asked.device == "cuda" and len(healthy_gpus(job, bench)) < asked.devices
+    return "resumed" if lacks_gpus and last.device == "cuda" else "by-hand"
 
 
 def _left_something(job: TrainingJob, records: Sequence[Record], bench: Bench) -> bool:

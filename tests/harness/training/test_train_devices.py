@@ -143,3 +143,14 @@ def test_on_a_cpu_no_gpu_is_probed(
     append_steps(training.bench.results, [make_step(good=False)])
     assert training.train(DONE).model
     assert probed_again == []
+
+
+def test_after_all_fallbacks_the_same_command_trains_on_with_the_gpus_that_are_left(
+    make_training: MakeTraining, dual_host: HostFacts
+) -> None:
+    training = make_training(dual_host, GPU_CELL, strategy="ddp")
+    ended = training.train(Script(step=20), Script(step=20, unhealthy=(1,)), *[Script() for _ in range(30)])
+    assert ended.exhausted
+    assert training.bench.made[-1].gpus == (0,)
+    assert training.train(DONE).model
+    assert (training.bench.made[-1].gpus, resumed_at(training.bench.made[-1])) == ((0,), 20)
