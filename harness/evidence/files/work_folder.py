@@ -33,7 +33,8 @@ LONGEST_SEARCH_SECONDS = 300.0
 LARGEST: Mapping[str, int] = {
     "result": 4 << 20,
     "verification": 16 << 20,
-    "progress": 128 << 20,
+    # Those of a week, at one line a second.
+    "progress": 256 << 20,
     "progress line": 4 << 10,
     "position": 4 << 10,
     "stacks": 64 << 20,
