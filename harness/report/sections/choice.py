@@ -1,6 +1,6 @@
 """Choose the cell to recommend from the verdicts. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.base.wording import many
@@ -84,8 +84,19 @@ def towards_known_good(best: Verdict, matrix: Matrix, made_here: Sequence[Verdic
     of_family = best.family if same or workload is None else family(matrix.workloads[workload], 1)
     among = len(tried(of_host, of_family, best.executor) | {(best.cell, best.scope)})
     confidence = confidence_of_best(matrix.verdicts.confidence, among)
-    totals = best.totals if same else Totals()
+    # Imported runs never count for a promotion.
+    own = _of_these_runs(best, of_host) if best.imported else best
+    totals = own.totals if same and own else Totals()
     return Towards(workload, missing_to(totals, "known_good", matrix.verdicts, confidence), among)
+
+
+def _of_these_runs(best: Verdict, verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Return the verdict on what `best` is about, among others; None if there is none."""
+
+    def about(one: Verdict) -> tuple[str, ...]:
+        return one.cell, one.scope, one.family, one.environment_hash, one.host_kind, one.executor
+
+    return next((one for one in verdicts if about(one) == about(best)), None)
 
 
 def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:

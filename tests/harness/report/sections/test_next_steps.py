@@ -44,9 +44,8 @@ def commands(matrix: Matrix, make_intent: Callable[..., Intent]) -> Commands:
         found = failures(verdicts, rows, count_runs(rows))
         explanations = {one.newest: EXPLANATION for one in found} if explained else {}
         intents = {row.run_id: make_intent(row.run_id, **{"workload": row.workload, **intent}) for row in rows}
-        steps = what_next(
-            most_useful(verdicts), found, explanations, tags or {}, cells, intents, matrix, HERE, verdicts
-        )
+        own = judge([row for row in rows if not row.imported], {}, Verdicts())
+        steps = what_next(most_useful(verdicts), found, explanations, tags or {}, cells, intents, matrix, HERE, own)
         return [step.command for step in steps]
 
     return made
@@ -214,6 +213,16 @@ def test_an_image_that_qualifies_is_promoted_first_and_then_found_by_it(
     tags = {("cpu-plain", rows[0].environment_hash, "cpu"): "known-good-cpu"}
     (train,) = commands(rows, tags=tags, **OWN, executor="docker")
     assert train == f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --lookback 25"
+
+
+@pytest.mark.parametrize("of_here", [0, 5])
+def test_no_promotion_is_named_that_rests_on_imported_runs(
+    of_here: int, make_rows: MakeRows, commands: Commands
+) -> None:
+    rows = make_rows("cpu-plain", 40, executor="docker", **OWN)
+    imported = [row._replace(imported=True) for row in rows[of_here:]]
+    first = commands([*rows[:of_here], *imported], **OWN, executor="docker")[0]
+    assert first.startswith(f"{PLACE} run cpu-plain --until known-good")
 
 
 def test_a_training_of_two_devices_keeps_its_strategy(make_rows: MakeRows, commands: Commands) -> None:
