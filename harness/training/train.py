@@ -275,5 +275,8 @@ def _said(job: TrainingJob, record: Record, bench: Bench) -> str:
     if record.intent.container:
         container = container_from_record(record.intent.container)
         said, work = container.as_outside(said), WorkFolder(PurePath(container.work))
+    if not job.resume:
+        # The training was to continue by itself, without that option.
+        said = said.replace("; train without --resume", "").replace(", or train without --resume", "")
     # The app names files in its own folder; the user has them in `job.output`.
     return f"the app says: {said.replace(f'{work.output}/', f'{job.output}/')}"

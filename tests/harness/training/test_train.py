@@ -149,6 +149,19 @@ def test_a_file_of_the_run_is_named_where_the_user_has_it(
         training.train(Script(class_="user-code", exit="exit 2"))
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_option_that_was_not_given_is_not_advised_against(
+    resume: bool, training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "vpoc: step-1.pt: was trained with data a, this run has b; give the same, or train without --resume"
+    monkeypatch.setattr(scripted_attempts, "WORDS", said)
+    training.job = replace(training.job, resume=resume)
+    with pytest.raises(UserError) as refused:
+        training.train(Script(class_="user-code", exit="exit 2"))
+    assert ("give the same, or train without --resume'" in str(refused.value)) == resume
+    assert "this run has b; give the same" in str(refused.value)
+
+
 @pytest.mark.parametrize(("steps", "left"), [((), False), ((20,), True), (None, True)])
 def test_of_a_training_that_the_app_refused_its_words_are_reported_and_nothing_is_left_to_continue(
     training: TrainingUnderTest, steps: tuple[int, ...] | None, left: bool
