@@ -59,14 +59,16 @@ def watch(settings: Settings, as_json: bool) -> None:
         if log := last_output(settings.results.folder):
             print_folded(out, f"What ran last without a terminal wrote its output to {log}.")
         return
+    machine = machine_of(settings.root)
+    before = left_under_way(settings.results_to_read, machine)
     try:
         _follow(watched, look, scene, err, settings.invocation.command)
     except KeyboardInterrupt:
         for one in under_way(settings.results_to_read):
             print_folded(out, f"`{one.command}` goes on; `kill -INT {one.process.pid}` ends it")
         sys.exit(INTERRUPTED)
-    if left := left_under_way(settings.results_to_read, machine_of(settings.root)):
-        print_folded(out, " ".join(f"{one.in_words[0].upper()}{one.in_words[1:]}." for one in left))
+    if killed := [one for one in left_under_way(settings.results_to_read, machine) if one not in before]:
+        print_folded(out, " ".join(f"{one.in_words[0].upper()}{one.in_words[1:]}." for one in killed))
     else:
         print_folded(out, f"It has ended; `{settings.invocation.command('status')}` sums up.")
     if orphans := _without_harness(settings):

@@ -399,9 +399,10 @@ def test_a_campaign_whose_process_was_killed_meanwhile_is_not_said_to_have_ended
     monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
-    left = LeftOver("make matrix-test", rebooted=False, what="campaign")
-    for place in ("harness.report.continuation", "harness.cli.watch"):
-        monkeypatch.setattr(f"{place}.left_under_way", lambda *_: [left])
+    older, left = (LeftOver(f"make {target}", rebooted=False, what="campaign") for target in ("train", "matrix-test"))
+    found = iter([[older]])
+    monkeypatch.setattr("harness.report.continuation.left_under_way", lambda *_: [left])
+    monkeypatch.setattr("harness.cli.watch.left_under_way", lambda *_: next(found, [older, left]))
     settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={RUN_MARK: str(results.runs / "lost")}):
         told = " ".join(CliRunner().invoke(watch.watch, [], obj=settings).output.split())
