@@ -55,6 +55,17 @@ def state_of_file(path: Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
+def changed_while_read(path: Path) -> UserError:
+    """Return the error for a file whose content is not that which its hash stands for, in caches and when verified."""
+    return UserError(f"{path}: was changed while it was read; give the same command once it is whole")
+
+
+def require_unchanged(path: Path, state: tuple[int, ...]) -> None:
+    """Raise UserError unless the file at `path` is still in the `state` that `state_of_file` returned."""
+    if state_of_file(path) != state:
+        raise changed_while_read(path)
+
+
 def open_in_place(path: str | Path, flags: int) -> int:
     """Open a file to write where others may have put a link or a pipe: neither is followed or waited for."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

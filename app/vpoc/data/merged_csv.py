@@ -21,8 +21,8 @@ from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.exchange.calendar import FIRST, LAST
 from vpoc.data.merged_head import Head
 from vpoc.data.text_table import MAX_VOLUME
-from vpoc.errors import UserError, from_os_error
-from vpoc.files import LONGEST_LINE, require_lines
+from vpoc.errors import from_os_error
+from vpoc.files import LONGEST_LINE, changed_while_read, require_lines
 from vpoc.kernel import cores
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ def _text_parts(head: Head, size: int, digest: "hashlib._Hash | None") -> Iterat
 
     try:
         with head.path.open("rb") as stream:
-            # The hash stands for the rows in caches and in what is verified, and the header decides what they mean.
+            # The header decides what the rows mean.
             if (above := stream.read(len(head.content))) != head.content:
-                raise UserError(f"{head.path}: was changed while it was read; give the same command once it is whole")
+                raise changed_while_read(head.path)
             taken(above)
             while block := stream.read(size) + stream.readline(LONGEST_LINE):
                 taken(block)

@@ -72,8 +72,7 @@ def run_stages(
                 # another campaign.
                 if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
                     campaign.end(decided.why)
-                timed_out = decided.why == "out-of-time" and budget is not None
-                too_short = stages.least_budget(budget) if timed_out and budget is not None else None
+                too_short = stages.least_budget(budget) if budget and decided.why == "out-of-time" else None
                 screened = search.host.screened
                 gpus, out = len(runner.bench.gpus), stages.left_out
                 return conclude_stages(decided, gpus, out, screened, too_short, stages.put_off)

@@ -16,7 +16,7 @@ from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.stamps import Written, require_seconds, written
 from vpoc.data.text_table import Table, symbols, whole_volumes
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import sha256_file, state_of_file
+from vpoc.files import require_unchanged, sha256_file, state_of_file
 
 PARQUET_MAGIC = b"PAR1"
 MOST_ROWS = 20_000_000
@@ -60,9 +60,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
     digest = sha256_file(path)
-    # The hash stands for the rows in caches and in what is verified.
-    if state_of_file(path) != state:
-        raise UserError(f"{path}: was changed while it was read; give the same command once it is whole")
+    require_unchanged(path, state)
     frame = frame.rename(names)
     table = _Rows(path, frame)
     stamps = _stamps(table)

@@ -14,7 +14,7 @@ from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes, without_separators
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import line_parts, state_of_file
+from vpoc.files import line_parts, require_unchanged, state_of_file
 
 DELIMITERS = (",", ";", "\t")
 CHUNK = 1 << 23
@@ -173,9 +173,7 @@ def _read(text: TextFile, wanted: Mapping[str, int], numeric: tuple[str, ...]) -
         _blame_line(text.path, text.delimiter, text.width)
     except OSError as error:
         raise from_os_error(error, text.path) from error
-    # The hash stands for the rows in caches and in what is verified.
-    if state_of_file(text.path) != text.state:
-        raise UserError(f"{text.path}: was changed while it was read; give the same command once it is whole")
+    require_unchanged(text.path, text.state)
     if frame.height != text.rows:
         raise UserError(f"{text.path}: a cell goes over several lines; export it again without line breaks in cells")
     return frame.rename({f"{place}": name for place, name in name_at.items()})

@@ -93,6 +93,21 @@ def test_a_run_that_was_not_begun_is_dropped_by_the_command_that_tried_it(
     assert ((wanted.setting, wanted.gpus) == (first.setting, first.gpus)) is again
 
 
+def passed(run: StageRun, number: int, *, verified: bool = True) -> SeenRun:
+    """Return a run that passed in five minutes, as the records show it."""
+    row = ROW._replace(
+        run_id=f"r{number}",
+        cell=run.cell.id,
+        stack=run.cell.stack.name,
+        workload=run.workload.name,
+        family=family(run.workload, len(run.gpus)),
+        started=float(number),
+        finished=number + 300.0,
+        verified=verified,
+    )
+    return SeenRun(row, PASSED, run.gpus)
+
+
 def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() -> None:
     stack = stacks()[0]
     cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
@@ -101,16 +116,7 @@ def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() ->
     for number in range(20):
         if isinstance(decided := search.next(SeenRuns.of(seen), None), StageEnd):
             break
-        row = ROW._replace(
-            run_id=f"r{number}",
-            cell=decided.cell.id,
-            stack=stack,
-            workload=decided.workload.name,
-            family=family(decided.workload, len(decided.gpus)),
-            started=float(number),
-            verified=False,
-        )
-        seen.append(SeenRun(row, RunCount("passed"), decided.gpus))
+        seen.append(passed(decided, number, verified=False))
     assert isinstance(decided, StageEnd)
     sentence = conclude_stages(decided, 1).sentence
     assert f"The runs of {cells[stack][0].id} were not verified, and count for nothing" in sentence
@@ -123,18 +129,9 @@ def test_a_budget_is_too_small_only_where_no_run_fits_into_it() -> None:
     search = StageSearch(the_matrix(), cells, StageHost(GPUS, GPUS))
     seen: list[SeenRun] = []
     while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun) and run.stage != "endurance":
-        row = ROW._replace(
-            run_id=f"r{len(seen)}",
-            cell=run.cell.id,
-            stack=stack,
-            workload=run.workload.name,
-            family=family(run.workload, len(run.gpus)),
-            started=float(len(seen)),
-            finished=len(seen) + 300.0,
-        )
-        seen.append(SeenRun(row, PASSED, run.gpus))
+        seen.append(passed(run, len(seen)))
     assert isinstance(run, StageRun)
-    passed = SeenRuns.of(seen)
-    assert isinstance(search.next(passed, 3600.0), StageRun)
-    assert search.least_budget(passed, 3600.0) is None
-    assert search.least_budget(passed, 1.0) == the_matrix().stages["endurance"].minutes * 60
+    shown = SeenRuns.of(seen)
+    assert isinstance(search.next(shown, 3600.0), StageRun)
+    assert search.least_budget(shown, 3600.0) is None
+    assert search.least_budget(shown, 1.0) == the_matrix().stages["endurance"].minutes * 60
