@@ -12,12 +12,12 @@ from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.checks.plausibility_gate import plausible_blocks
 from vpoc.data.load import stream_bars
-from vpoc.errors import UserError
 from vpoc.features.build import bar_rows, facts_of_blocks, feature_set, select_rows, sessions_at_a_time
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.features.session_facts import SessionFacts
 from vpoc.features.store import read_facts
+from vpoc.files import changed_while_read
 from vpoc.profile.session_profiles import session_chunks
 from vpoc.progress import Progress
 
@@ -53,7 +53,7 @@ class BlockRows:
         for length, count in self.blocks:
             bars = next(blocks, None)
             if bars is None or len(bars) != length:
-                raise self._changed()
+                raise changed_while_read(self.data)
             used = self.kept[(self.kept >= before) & (self.kept < before + count)]
             before += count
             for chunk in session_chunks(self.days.sessions.take(used), sessions_at_a_time(bars, options)):
@@ -64,10 +64,7 @@ class BlockRows:
                 if frame.height:
                     yield frame
         if bars is None or bars.sha256 != self.features.data_sha256:
-            raise self._changed()
-
-    def _changed(self) -> UserError:
-        return UserError(f"{self.data}: it was changed while it was read; train again when it is complete")
+            raise changed_while_read(self.data)
 
 
 def block_rows(data: Path, options: FeatureOptions, progress: Progress, accepted: Collection[str] = ()) -> BlockRows:
