@@ -35,6 +35,8 @@ INDENTATION = 10
 # Classes that name no cause; `matrix explain` then exits with status 1.
 UNEXPLAINED = (UNKNOWN, STOPPED)
 STANDARD_INPUT = ("-", "<stdin>")
+# Most files of stacks that are named: a run of one rank can leave hundreds.
+MOST_STACKS = 16
 # Compressed formats that logs are kept in: first bytes, name, and the program that reads it.
 PACKED = {
     b"\x1f\x8b": ("gzip", "zcat"),
@@ -170,7 +172,8 @@ def _explained(
     lines += [f"tried     {cell}: the same failure" for cell in told["tried"]]
     lines += [f"tried     {stack}-{preset}: {how_often}" for preset, how_often in helped.items()]
     log = [] if found.lines or not folder.log.is_file() else [f"log       {folder.log}"]
-    return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks)]
+    more = [f"stacks    and {len(stacks) - MOST_STACKS} more there"] if len(stacks) > MOST_STACKS else []
+    return found, told, [*lines, *log, *(f"stacks    {path}" for path in stacks[:MOST_STACKS]), *more]
 
 
 def _stage_on_all(intent: Intent, matrix: "Matrix") -> str | None:

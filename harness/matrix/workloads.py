@@ -16,6 +16,8 @@ SHORTEST_LOOKBACK = 20
 MOST = 10**9
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 Layer = Annotated[int, Field(ge=1, le=65536)]
+# The losses of each epoch of each model are in the result, whose size is limited.
+MOST_EPOCHS = 10_000
 
 
 def _number_or_auto(value: object) -> object:
@@ -58,7 +60,7 @@ class Workload(Strict):
     model: tuple[ModelKind, ...] = Field(
         ("mlp",), description="trained in turn in one process; the last is the main one"
     )
-    epochs: Positive
+    epochs: int = Field(ge=1, le=MOST_EPOCHS)
     batch_size: Positive = Field(64, description="samples of an optimizer step, over all devices")
     micro_batch_size: MicroBatch | None = None
     spare: float | None = Field(

@@ -9,6 +9,7 @@ from vpoc.commands.shared_options import (
     FEATURE_OPTIONS,
     FEATURES_FILE_OPTION,
     LARGEST_COUNT,
+    MOST_EPOCHS,
     RUN_DIR_OPTION,
     SEED,
     TARGET_OPTION,
@@ -110,9 +111,7 @@ OPTIMISER_OPTIONS = [
 ]
 """How a network is trained, and which epoch is kept."""
 LOOP_OPTIONS = [
-    click.option(
-        "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
-    ),
+    click.option("--epochs", type=click.IntRange(1, MOST_EPOCHS), default=3, help="Passes over the training samples."),
     click.option(
         "--batch-size",
         type=click.IntRange(1, LARGEST_COUNT),

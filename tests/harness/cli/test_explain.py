@@ -86,6 +86,15 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
     ]
 
 
+def test_of_many_files_of_stacks_the_first_are_named(command: Command, recorded: Callable[..., Path]) -> None:
+    folder = recorded("20261120T100000Z-abc-rocm", f"{ILLEGAL}\n")
+    for rank in range(40):
+        (folder / "work" / f"stacks-{rank}.txt").write_text("", encoding="utf-8")
+    lines = command("latest").stdout.splitlines()
+    assert sum(line.startswith("stacks    /") for line in lines) == 16
+    assert lines[-1] == "stacks    and 24 more there"
+
+
 def test_a_run_is_found_by_its_beginning_its_folder_and_as_the_latest(
     command: Command, recorded: Callable[..., Path]
 ) -> None:

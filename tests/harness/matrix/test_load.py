@@ -148,7 +148,7 @@ REFUSED = {
     **{
         f"{what} beyond what can be counted": (text, line, ["or less, not "])
         for what, text, line in (
-            ("epochs", WORKLOAD.replace("epochs: 1,", f"epochs: {10**26},") + "}", "quick:"),
+            ("epochs", WORKLOAD.replace("epochs: 1,", "epochs: 10001,") + "}", "quick:"),
             ("sessions", WORKLOAD.replace("sessions: 30", "sessions: 11001") + "}", "quick:"),
             ("a rate", "verdicts: {known_good: 0.9999999}", "verdicts:"),
             ("hours", "verdicts: {mtbf_hours: {known_good: 1.0e+308}}", "verdicts:"),
