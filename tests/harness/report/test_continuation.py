@@ -55,21 +55,27 @@ def test_a_command_at_work_is_watched_before_one_that_was_killed_is_continued(tm
         assert following(results, []) == ".venv/bin/matrix watch"
 
 
-def test_a_training_is_continued_while_the_newest_run_is_an_attempt_of_it_that_was_interrupted(
+def test_a_training_is_continued_while_nothing_ran_since_it_was_interrupted(
     tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]
 ) -> None:
     results, output = Results(tmp_path / "results"), tmp_path / "TRAINING"
     output.mkdir()
-    state = new_state("key", "cpu-plain", None).model_copy(
-        update={"begins": ("first",), "machine": "mine", "output": str(output), "command": TRAIN}
-    )
-    with open_state_file(results, host, output, "merged") as file:
-        file.write(state)
+    state = new_state("key", "cpu-plain", None)
     attempt = Row.of(make_record(state.run_id(1), "interrupted"))._replace(machine="mine")
     other = attempt._replace(run_id="r2", started=attempt.started + 1)
+    update = {"begins": ("first",), "machine": "mine", "output": str(output), "command": TRAIN}
+    state = state.model_copy(update={**update, "began": attempt.started - 1})
+    with open_state_file(results, host, output, "merged") as file:
+        file.write(state)
+    # Interrupted before its first run, as while an environment was made.
+    assert following(results, [other._replace(started=state.began - 1)]) == TRAIN
     assert following(results, [attempt, other._replace(machine="another")], LastAnswer()) == TRAIN
     assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
+    with open_state_file(results, host, output, "merged") as file:
+        file.write(state.model_copy(update={"begins": ("first", "same-again")}))
+    # Interrupted before the second attempt's run began.
+    assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) == TRAIN
     # A killed training is continued until a campaign has begun since.
     write_note_of_killed_command(results, "mine", TRAIN, file.file.stem)
     assert following(results, [attempt, other], LastAnswer()) == TRAIN
