@@ -67,10 +67,11 @@ def run_stages(
             left = None if until is None else until - time.monotonic()
             decided = stages.next(left)
             if isinstance(decided, StageEnd):
-                # The campaign stays open if stacks were left out or GPUs are unhealthy, as they may be back when the
-                # same command continues. After a spent budget nothing can be continued, so the same command begins
-                # another campaign.
-                if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
+                # The campaign stays open if stacks were left out, runs were not begun or GPUs are unhealthy: that may be
+                # mended when the same command continues. After a spent budget nothing can be continued, so the same
+                # command begins another campaign.
+                lacks = stages.left_out or decided.not_begun
+                if decided.why in ("good", "out-of-time") or (decided.why == "none" and not lacks):
                     campaign.end(decided.why)
                 too_short = stages.least_budget(budget) if budget and decided.why == "out-of-time" else None
                 screened = search.host.screened

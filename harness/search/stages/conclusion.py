@@ -67,6 +67,11 @@ def conclude_stages(
             f" The runs of {some_of(unverified, _LISTED)} were not verified, and count for nothing: `matrix status "
             "CELL` says why."
         )
+    if end.not_begun and end.why != "good":
+        sentence += (
+            f" Runs of {some_of(end.not_begun, _LISTED)} were asked for several times and not begun: `matrix status "
+            "CELL` says why; the same command tries them again."
+        )
     if least_budget and begun:
         sentence += f" {nothing_fits(least_budget)}"
     for gpu in end.lost_gpus:
@@ -79,7 +84,7 @@ def conclude_stages(
         why=_WHY[end.why],
         reached=end.why == "good",
         sentence=sentence,
-        continues=end.why in ("out-of-time", "gpu-lost") or (end.why == "none" and bool(left_out)),
+        continues=end.why in ("out-of-time", "gpu-lost") or (end.why == "none" and bool(left_out or end.not_begun)),
         standings={
             _named(one): "good" if one.is_good else "failing" if one.failures else "open" for one in end.contenders
         },

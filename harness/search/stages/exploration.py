@@ -8,10 +8,8 @@ from itertools import islice
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.stages import CampaignStage, Otherwise, exploring
 from harness.search.schedule import OF_THE_STACK
-from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, Setting, StageHost, StageRun
+from harness.search.stages.runs import SeenRun, SeenRuns, Setting, StageHost, StageRun, never_begins
 
-# The kind in the count of a run that was not begun.
-NOT_BEGUN_KIND = "not begun"
 # From this many failures on, if they are more than the passes, a setting is refuted.
 REFUTED_BY = 2
 
@@ -165,13 +163,6 @@ class Explorer:
         failed = sum(not run.passed for run in counted)
         return failed >= REFUTED_BY and 2 * failed > len(counted)
 
-    def _is_exhausted(self, made: Sequence[SeenRun]) -> bool:
-        """Return whether the last attempts at a run were not begun, so that trying again is useless until a repair."""
-        since, last = self.host.attempts_since, made[-NOT_BEGUN_AT_MOST:]
-        if since is None or len(last) < NOT_BEGUN_AT_MOST:
-            return False
-        return all(run.count.kind == NOT_BEGUN_KIND and run.row.started >= since for run in last)
-
     def _runs(self, stage: CampaignStage, setting: Setting, *, on_any: bool) -> list[SeenRun]:
         """Return the run that decides on each placement; none if no run can be made.
 
@@ -189,7 +180,7 @@ class Explorer:
             made = self.seen.of_run(setting, workload, gpus)
             counted = next((run for run in made if run.decides), None)
             if counted is None:
-                if self._is_exhausted(made):
+                if never_begins(made, self.host.attempts_since):
                     continue
                 changed = f" ({setting.changed})" if setting.changed else ""
                 why = f"{stage.name}: {stage.description}{changed}"

@@ -18,6 +18,8 @@ from harness.matrix.workloads import Workload
 BEFORE_FEATURES = frozenset({None, "import", "init", "data"})
 # After so many attempts in a row that were not begun, a run is tried no more.
 NOT_BEGUN_AT_MOST = 3
+# The kind in the count of a run that was not begun.
+NOT_BEGUN_KIND = "not begun"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,17 @@ class SeenRun:
         return self.row.finished - self.row.started
 
 
+def never_begins(made: Sequence[SeenRun], since: float | None) -> bool:
+    """Return whether the last attempts at a run were not begun, so that trying again is useless until a repair.
+
+    `since`: as `StageHost.attempts_since`.
+    """
+    last = made[-NOT_BEGUN_AT_MOST:]
+    if since is None or len(last) < NOT_BEGUN_AT_MOST:
+        return False
+    return all(run.count.kind == NOT_BEGUN_KIND and run.row.started >= since for run in last)
+
+
 _Key = tuple[str, str, str, tuple[int, ...]]
 # A cell, a workload family and a number of devices.
 _Claim = tuple[str, str, int]
@@ -150,6 +163,10 @@ class SeenRuns:
     def of_claim(self, setting: Setting, workload: Workload, devices: int) -> Sequence[SeenRun]:
         """Return the runs that are counted together with those of a setting: the same cell, family and GPU count."""
         return self._by_claim.get((setting.cell.id, family(workload, devices), devices), ())
+
+    def cells_not_begun(self, since: float | None) -> tuple[str, ...]:
+        """Return the cells with a run that never begins; `since` is as in `never_begins`."""
+        return tuple(sorted({key[0] for key, made in self._by_key.items() if never_begins(made, since)}))
 
     def seconds_of(self, workload: Workload, devices: int, minutes: float) -> float:
         """Return the seconds that a run takes: the median of those that passed, otherwise `minutes`."""

@@ -17,7 +17,7 @@ from harness.matrix.workloads import Workload
 from harness.search.stages.contenders import Contender, Contenders
 from harness.search.stages.exploration import Depth, Explored, Explorer
 from harness.search.stages.gpus import bad_gpus
-from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun
+from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun, never_begins
 
 StageEndReason = Literal["good", "none", "out-of-time", "gpu-lost"]
 # Seconds added to what a claim takes without a failure.
@@ -37,6 +37,7 @@ class StageEnd:
         untried: the stacks with a stage that was not tried to its end.
         bad_gpus: GPUs that fail what others pass.
         lost_gpus: unhealthy GPUs, which may take no runs until somebody fixes them.
+        not_begun: cells with a run that was tried several times and not begun.
     """
 
     why: StageEndReason
@@ -46,6 +47,7 @@ class StageEnd:
     untried: tuple[str, ...]
     bad_gpus: tuple[int, ...] = ()
     lost_gpus: tuple[int, ...] = ()
+    not_begun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class _Decision:
         self.stages = self.matrix.stages
         self.explorer = Explorer(self.matrix, self.host, self.seen)
         self.makes = Contenders(self.matrix, self.host, self.seen)
+        self.not_begun = self.seen.cells_not_begun(self.host.attempts_since)
 
     def next(self) -> StageRun | StageEnd:
         """Return the next run, or the end."""
@@ -174,7 +177,8 @@ class _Decision:
         A setting that failed once may still be shown to be good: it takes longer.
         """
         several = len(self.makes.ranks) > 1
-        lacking = [one for one in open_ if one.gpus and (len(one.gpus) > 1 or not several)]
+        may_begin = [one for one in open_ if one.gpus and one.setting.cell.id not in self.not_begun]
+        lacking = [one for one in may_begin if len(one.gpus) > 1 or not several]
         return "out-of-time" if lacking or following or self._untried() else "none"
 
     def explore(self) -> tuple[StageRun | None, Depth]:
@@ -218,10 +222,11 @@ class _Decision:
             (long, self.makes.endurance.minutes, one.long_runs),
             (short, one.stage.minutes, max(1, one.missing.starts)),
         ):
-            made = (run for gpus in one.lanes for run in self.seen.of_run(one.setting, workload, gpus))
-            if any(run.was_refused for run in made):
+            made = {gpus: self.seen.of_run(one.setting, workload, gpus) for gpus in one.lanes}
+            if any(run.was_refused for of_lane in made.values() for run in of_lane):
                 continue
-            if wanted and self.seen.seconds_of(workload, devices, minutes) <= self.time_left:
+            lanes = [gpus for gpus in one.lanes if not never_begins(made[gpus], self.host.attempts_since)][:wanted]
+            if lanes and self.seen.seconds_of(workload, devices, minutes) <= self.time_left:
                 why = f"{self.makes.endurance.name}: {missing}"
                 first, *others = (
                     StageRun(
@@ -229,10 +234,10 @@ class _Decision:
                         one.setting,
                         workload,
                         gpus,
-                        len(self.seen.of_run(one.setting, workload, gpus)) + 1,
+                        len(made[gpus]) + 1,
                         why,
                     )
-                    for gpus in one.lanes[:wanted]
+                    for gpus in lanes
                 )
                 return replace(first, beside=tuple(others))
         return None
@@ -255,7 +260,8 @@ class _Decision:
     ) -> StageRun | None:
         made = self.seen.of_run(setting, workload, gpus)
         takes = self.seen.seconds_of(workload, len(gpus), stage.minutes)
-        if not gpus or any(run.decides for run in made) or takes > self.time_left:
+        is_done = any(run.decides for run in made) or never_begins(made, self.host.attempts_since)
+        if not gpus or is_done or takes > self.time_left:
             return None
         return StageRun(stage.name, setting, workload, gpus, len(made) + 1, f"{stage.name}: {stage.description}")
 
@@ -301,5 +307,12 @@ class _Decision:
         # If one of the GPUs is lost, nothing was shown about all of them.
         why = "gpu-lost" if lost and why != "out-of-time" else why
         return StageEnd(
-            why, best, tuple(contenders), tuple(self.explored.values()), self._untried(), self.bad_gpus, lost
+            why,
+            best,
+            tuple(contenders),
+            tuple(self.explored.values()),
+            self._untried(),
+            self.bad_gpus,
+            lost,
+            self.not_begun,
         )

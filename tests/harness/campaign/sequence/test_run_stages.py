@@ -43,6 +43,7 @@ class Staged(RecordWritingBench):
 
     - `passes`: returns whether a run completes.
     - `refuses`: returns whether the app refuses the command of a run.
+    - `begins`: returns whether a run is begun.
     - `stop_after`: the number of runs after which Ctrl-C is pressed.
     - `fails_in`: the last phase of a run that fails.
     - `remedies`: the presets that the explanation of a failure suggests.
@@ -50,6 +51,7 @@ class Staged(RecordWritingBench):
 
     passes: Callable[[FakeRun], bool]
     refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
+    begins: Callable[[FakeRun], bool] = staticmethod(lambda _: True)
     stop_after: int | None = None
     fails_in: str | Callable[[FakeRun], str] | None = "first-step"
     remedies: tuple[str, ...] = ()
@@ -69,6 +71,8 @@ class Staged(RecordWritingBench):
             "family": family(workload, len(planned.gpus)),
             "started": started,
         }
+        if not self.begins(run):
+            return self.leave(run, "host-fault", "not-begun", about, {"finished": started + 0.01})
         update = {
             "finished": started + 0.01,
             "last_phase": "teardown" if passed else self._failed_in(run),
@@ -450,6 +454,41 @@ def test_the_campaign_names_its_budget(bench: Staged, matrix: Matrix) -> None:
     carried_out(bench, prepared(bench, matrix))
     (file,) = (bench.results.folder / "campaigns").glob("*.json")
     assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
+
+
+def test_what_passed_its_stages_and_then_begins_no_more_is_tried_a_few_times_before_another_stack(
+    bench: Staged, matrix: Matrix
+) -> None:
+    explored = 4
+    bench.begins = lambda run: len(bench.workloads) <= explored or run.planned.cell.stack.name == SECOND
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert [(cell, workload) for cell, workload, *_ in bench.workloads[explored : explored + 7]] == [
+        *[(f"{FIRST}-plain", "endurance")] * 3,
+        *[(f"{FIRST}-plain", "standard")] * 3,
+        (f"{SECOND}-plain", "quick"),
+    ]
+    assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs (ddp) is good: ")
+
+
+def test_a_campaign_with_runs_that_are_not_begun_continues_by_the_same_command(bench: Staged, matrix: Matrix) -> None:
+    bench.begins = lambda _: len(bench.workloads) <= 4
+    found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=[FIRST]))
+    assert (found.why, found.continues) == ("exhausted", True)
+    assert f"Runs of {FIRST}-plain were asked for several times and not begun: `matrix status" in found.sentence
+    bench.begins = lambda _: True
+    campaign = prepared(bench, matrix, stacks=[FIRST])
+    assert campaign.stages is not None
+    later = replace(campaign.stages.host, attempts_since=1e9 + 60.0 * len(bench.workloads) + 1)
+    again, _, continued = carried_out(bench, replace(campaign, stages=replace(campaign.stages, host=later)))
+    assert continued
+    assert again.reached
+
+
+def test_a_winners_run_that_is_not_begun_is_passed_over(bench: Staged, matrix: Matrix) -> None:
+    bench.begins = lambda run: run.workload.name != "full"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert [workload for _, workload, *_ in bench.workloads[-5:]] == [*["full"] * 3, "production", "standard"]
+    assert found.reached
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from benchmarks.verdicts import ROW
 from harness.evidence.verdicts.counting import NOT_BEGUN, PASSED, RunCount
 from harness.matrix.workload_options import family
 from harness.search.stages.conclusion import conclude_stages
-from harness.search.stages.exploration import NOT_BEGUN_KIND, Explorer
-from harness.search.stages.runs import NOT_BEGUN_AT_MOST, SeenRun, SeenRuns, StageHost, StageRun
+from harness.search.stages.exploration import Explorer
+from harness.search.stages.runs import NOT_BEGUN_AT_MOST, NOT_BEGUN_KIND, SeenRun, SeenRuns, StageHost, StageRun
 from harness.search.stages.search import StageEnd, StageSearch
 
 SETUP = 600.0
