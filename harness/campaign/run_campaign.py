@@ -32,6 +32,7 @@ from harness.evidence.isolations import FaultIsolation, read_isolations
 from harness.evidence.row import Row
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.evidence.verdicts.words import UNCOMMITTED
 from harness.search.conclusion import Conclusion, conclude
@@ -104,7 +105,7 @@ def run_campaign(
                 raise
             error = caught
         rows = campaign.finished_runs()
-        conclusion = conclusion and with_caution(conclusion, rows)
+        conclusion = conclusion and with_caution(conclusion, [*rows, *_newest_of(conclusion.named, bench)])
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return CampaignResult(
             campaign=campaign.id,
@@ -130,6 +131,14 @@ def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
     if not any(row.uncommitted for row in rows if row.cell == named):
         return conclusion
     return replace(conclusion, sentence=f"{conclusion.sentence} But {UNCOMMITTED}: `matrix status` says seen at most.")
+
+
+def _newest_of(named: NamedCell | None, bench: Bench) -> list[Row]:
+    """Return the newest run of a cell here: a campaign also concludes from runs of earlier ones."""
+    rows = Index(bench.results).rows() if named else []
+    of_cell = (row for row in rows if named and row.cell == named.cell and not row.imported)
+    newest = max(of_cell, key=lambda row: row.started, default=None)
+    return [newest] if newest else []
 
 
 def _has_records(campaign: Campaign) -> bool:

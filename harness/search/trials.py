@@ -92,7 +92,7 @@ class Trials:
             if record is None:
                 record = self._run(cell, run_id, position)
                 require_begun(record)
-                if record.diagnosis == REFUSED:
+                if self._known()[run_id].kind == REFUSED:
                     raise UserError(f"{cell.id}: the app refuses this command: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)
             if self._known()[run_id].counts:

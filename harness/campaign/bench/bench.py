@@ -354,7 +354,10 @@ class Bench:
         return cell.id if self.engine else cell.stack.name
 
     def _gpu(self, index: int) -> GpuFacts:
-        return next(gpu for gpu in self.host.gpus if gpu.index == index)
+        for gpu in self.host.gpus:
+            if gpu.index == index:
+                return gpu
+        raise UserError(f"GPU {index}: this host has none of that number; `matrix doctor` lists its GPUs")
 
     def _container_runs(self, folder: Path) -> bool:
         # An earlier run may have been started in a container although this bench runs processes.

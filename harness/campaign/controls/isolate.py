@@ -107,7 +107,8 @@ def question_about(
     """Return the controls to run for a cell; `others` are the `plain` cells of other stacks, the preferred one first.
 
     Raises:
-        UserError: when the cell is not in the matrix, uses no GPU, or nothing can be varied.
+        UserError: when the cell is not in the matrix, uses no GPU, the GPU that it failed on is not here any more, or
+            nothing can be varied.
     """
     cell = matrix.cells.get(suspect.cell)
     if cell is None:
@@ -135,6 +136,11 @@ def _places(gpu: int, cell: Cell, workload: Workload, gpus: Sequence[int]) -> tu
         return (cell.preset.devices,)
     if workload.strategy != "single":
         return (tuple(sorted(gpus)),)
+    if gpu not in gpus:
+        raise UserError(
+            f"{cell.id} failed on GPU {gpu}, which this host has no more, and without it the causes cannot be told "
+            "apart; `matrix doctor` says which GPUs are here"
+        )
     others = [one for one in gpus if one != gpu]
     return ((gpu,), *((one,) for one in others[:1]))
 

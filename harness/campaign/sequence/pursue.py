@@ -15,8 +15,8 @@ from harness.campaign.helpers.together import run_together, seconds_spent, that_
 from harness.campaign.planning.tallies import Tallies
 from harness.campaign.runner import Runner
 from harness.campaign.sequence.put_off import PutOff
+from harness.campaign.sequence.refused import refused_of
 from harness.evidence.files.run_files import Record
-from harness.evidence.verdicts.counting import REFUSED
 from harness.search.goal import Goal
 from harness.search.pursue import Pursuit, pursue
 from harness.search.schedule import Candidate, Tally
@@ -116,8 +116,8 @@ class _PlanRunner:
             made = self._make(pending, seconds_left, most)
         for done, record in made:
             self._unproven.note_record(done, record)
-        if refused := next((record for _, record in made if record.diagnosis == REFUSED), None):
-            self.leave_out(candidate, f"the app refuses this command: {refused.detail}")
+        if refused := refused_of(made, bench.results):
+            self.leave_out(candidate, f"the app refuses this command: {refused[0].detail}")
         return True
 
     def _make(

@@ -13,8 +13,8 @@ from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.gpus.unproven import HostCause, UnprovenGpus
 from harness.campaign.helpers.together import run_together, that_may_share
 from harness.campaign.runner import Runner
+from harness.campaign.sequence.refused import refused_of
 from harness.evidence.files.run_files import Record
-from harness.evidence.verdicts.counting import REFUSED
 
 
 def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = lambda: None) -> None:
@@ -35,7 +35,7 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
     recheck_unhealthy(left, plan.workload, bench, display)
     healthy = HealthyGpus(bench, display)
     seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / _rounds(plan, plan.runs)]
-    unproven, accepted = UnprovenGpus(bench, display, cause), set[str]()
+    unproven = UnprovenGpus(bench, display, cause)
     while left := healthy.runnable(left):
         ready = unproven.runnable(left)
         if not ready:
@@ -54,12 +54,11 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
                 left += campaign.next_attempts(done)
             else:
                 seconds.append(record.finished - record.intent.started)
-        accepted |= {done.cell.id for done, record in made if record.first_step}
-        for done, record in made:
-            refused = record.diagnosis == REFUSED and done.cell.id not in accepted
-            if refused and any(one.cell == done.cell for one in left):
-                display.problem(f"{done.cell.id} is left out: the app refuses this command: {record.detail}")
-                left = [one for one in left if one.cell != done.cell]
+        for refused in refused_of(made, bench.results):
+            cell = refused.intent.cell
+            if any(one.cell.id == cell for one in left):
+                display.problem(f"{cell} is left out: the app refuses this command: {refused.detail}")
+                left = [one for one in left if one.cell.id != cell]
 
 
 def _run_next(

@@ -67,8 +67,8 @@ def run_stages(
             left = None if until is None else until - time.monotonic()
             decided = stages.next(left)
             if isinstance(decided, StageEnd):
-                # The campaign stays open if stacks were left out, runs were not begun or GPUs are unhealthy: that may be
-                # mended when the same command continues. After a spent budget nothing can be continued, so the same
+                # The campaign stays open if stacks were left out, runs were not begun or GPUs are unhealthy: the same
+                # command continues once that is mended. After a spent budget nothing can be continued, so the same
                 # command begins another campaign.
                 lacks = stages.left_out or decided.not_begun
                 if decided.why in ("good", "out-of-time") or (decided.why == "none" and not lacks):
@@ -177,7 +177,8 @@ class _Stages:
         bench = self.runner.bench
         unhealthy = unhealthy_gpus(bench.results, bench.host)
         host = self.search.host
-        setup = {name: seconds for name, seconds in host.setup_seconds.items() if name not in self.background.begun}
+        made = {*self.background.begun, *self.stacks_made}
+        setup = {name: seconds for name, seconds in host.setup_seconds.items() if name not in made}
         host = replace(host, healthy=tuple(gpu for gpu in host.gpus if gpu not in unhealthy), setup_seconds=setup)
         cells = {name: cells for name, cells in self.search.cells.items() if name not in self.left_out}
         return replace(self.search, host=host, cells=cells)

@@ -147,7 +147,8 @@ def _quoted(step: HealthStep) -> str:
 def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Iterator[tuple[str, HealthStep]]:
     """Yield the last run on one GPU before each failed probe; of several failed probes after a run, the first.
 
-    `probes` are in the order in which they were made, which is right also if the clock was set back.
+    A probe that passes after a run clears it. `probes` are in the order in which they were made, which is right also if
+    the clock was set back.
     """
     starts = {row.run_id: row.started for row in runs}
     passed = {step.run_id for step in probes if step.when == "before-run" and step.good is not False}
@@ -158,6 +159,9 @@ def _found_unhealthy(runs: Iterable[Row], probes: Sequence[HealthStep]) -> Itera
             answering.append((_last_before(starts, unprobed, step, last), step))
         elif step.when == "before-run" and step.run_id in starts:
             last = step.run_id
+        elif step.good:
+            last = None
+            unprobed = [(started, run) for started, run in unprobed if started > step.at]
     for run_id, of_run in groupby(answering, key=lambda pair: pair[0]):
         if run_id is not None:
             yield run_id, next(of_run)[1]

@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.counting import Counts, RunCount
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.rates import lower_bound
 from harness.evidence.verdicts.shared_time import is_one_incident
@@ -93,10 +93,16 @@ def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
         starts=len(counted) - sum(1 for row, count in paired if count.counts_as == "passed" and _had_no_step_left(row)),
         failures=len(failed),
         lives=tuple(sorted(lives, reverse=True)),
-        boots=len({(row.machine, row.boot_id) for row in counted}),
+        # A boot on which nothing began to train shows a failure, and not that the cell works there.
+        boots=len({(row.machine, row.boot_id) for row, count in paired if count.counts and _trained(row, count)}),
         incidents=_incidents(failed, counts),
         restart_seconds=median(costs) if (costs := [_cost(row) for row in failed if row.exposure_seconds]) else None,
     )
+
+
+def _trained(row: Row, count: RunCount) -> bool:
+    # Earlier harnesses did not note the first step.
+    return row.first_step is not False or count.counts_as == "passed"
 
 
 def _had_no_step_left(row: Row) -> bool:

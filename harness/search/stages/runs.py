@@ -100,7 +100,7 @@ class SeenRun:
     @property
     def was_refused(self) -> bool:
         """Return whether the app refused its command, as it would again."""
-        return self.row.diagnosis == REFUSED and self.row.struck is None
+        return self.count.kind == REFUSED
 
     @property
     def failed_in(self) -> Literal["features", "training"] | None:

@@ -145,9 +145,8 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
 def test_runs_that_are_only_made_go_on_after_one_was_taken_back(
     script: Callable[..., ScriptedTrialRunner], cell: Cell
 ) -> None:
+    # The app accepted the same command before, so the run counts as failed.
     runner = script("completed", "completed", f"failed {REFUSED}")
     trials = Trials(runner, "c", 9)
     runner.poisoning_later = {trials.make(cell)}
-    assert trials.make(cell) == runner.ids[1]
-    with pytest.raises(UserError, match="the app refuses this command"):
-        trials.make(cell)
+    assert [trials.make(cell), trials.make(cell)] == runner.ids[1:]

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
+from harness.campaign.bench.plan import PlannedRun
 from harness.campaign.controls.isolate import (
     Question,
     Suspect,
@@ -172,6 +173,15 @@ def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
     bench.gpus = ()
     with pytest.raises(UserError, match="uses no GPU"):
         question_about(Suspect(CELL, 3, 0, "r9"), matrix, workload, bench, [])
+
+
+def test_a_gpu_that_is_gone_cannot_be_told_apart(bench: OnGpus, matrix: Matrix) -> None:
+    workload, others = matrix.workloads["quick"], [matrix.cells[OTHER]]
+    bench.gpus = (0,)
+    with pytest.raises(UserError, match="failed on GPU 1, which this host has no more"):
+        question_about(Suspect(CELL, 3, 1, "r9"), matrix, workload, bench, others)
+    with pytest.raises(UserError, match="GPU 7: this host has none of that number"):
+        bench.has_free_gpus_for(PlannedRun(matrix.cells[CELL], 1, (7,)), "r9")
 
 
 def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, matrix: Matrix) -> None:

@@ -203,6 +203,13 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(
     assert not has_ended(campaign)
 
 
+def test_what_the_app_accepts_in_other_runs_is_not_left_out_for_one_refusal(bench: Sought, matrix: Matrix) -> None:
+    bench.outcome_of = lambda _: ("failed", REFUSED) if len(bench.made) == 3 else ("completed", None)
+    found, display, _ = searched(bench, matrix, replace(FIND, rate=0.7), PLAIN)
+    assert found.why == "reached"
+    assert display.problems == []
+
+
 def test_what_the_app_refuses_is_left_out_at_once_and_counts_against_no_cell(bench: Sought, matrix: Matrix) -> None:
     bench.outcome_of = lambda run: ("failed", REFUSED) if run.planned.cell.id == PLAIN else ("completed", None)
     found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)

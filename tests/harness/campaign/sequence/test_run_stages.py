@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from harness.base.files.hashes import json_hash
 from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.campaign.bench.plan import PendingRun, PlannedRun, make_plan
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.helpers.together import seconds_spent
 from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.run_campaign import run_campaign
 from harness.campaign.runner import Runner
 from harness.campaign.sequence import run_stages as module
 from harness.campaign.sequence.run_stages import placement_of
@@ -28,7 +30,7 @@ from harness.matrix.workload_options import family, train_options
 from harness.matrix.workloads import Workload
 from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
-from harness.search.stages.runs import Setting, StageHost, StageRun
+from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun
 from harness.search.stages.search import StageSearch
 from tests.harness.pretending import FakeRun, RecordingDisplay, RecordWritingBench
 
@@ -69,6 +71,7 @@ class Staged(RecordWritingBench):
             "workload": workload.name,
             "options": train_options(workload, len(planned.gpus)),
             "family": family(workload, len(planned.gpus)),
+            "workload_hash": json_hash([workload.name, workload.strategy]),
             "started": started,
         }
         if not self.begins(run):
@@ -482,6 +485,55 @@ def test_a_campaign_with_runs_that_are_not_begun_continues_by_the_same_command(b
     again, _, continued = carried_out(bench, replace(campaign, stages=replace(campaign.stages, host=later)))
     assert continued
     assert again.reached
+
+
+def test_one_refusal_of_a_command_that_the_app_accepts_does_not_end_the_long_runs(
+    bench: Staged, matrix: Matrix
+) -> None:
+    def refuses(run: FakeRun) -> bool:
+        long = [workload for _, workload, *_ in bench.workloads].count("endurance")
+        return run.workload.name == "endurance" and long == 2
+
+    bench.refuses = refuses
+    found, _, _ = carried_out(bench, prepared(bench, matrix, stacks=[FIRST]))
+    assert found.reached
+    assert [workload for _, workload, *_ in bench.workloads].count("endurance") > 2
+
+
+@pytest.mark.parametrize("takes", [60.0, 150.0])
+def test_the_time_to_make_a_stack_is_asked_for_once(
+    takes: float, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, now = prepared(bench, matrix, stacks=[FIRST]), [1000.0]
+    assert campaign.stages is not None
+    assert campaign.plan.goal is not None
+    stages = replace(campaign.stages, host=replace(campaign.stages.host, setup_seconds={FIRST: 720.0}))
+    least = stages.least_budget(SeenRuns.of(()), 1.0)
+    assert least
+    plan = replace(campaign.plan, goal=replace(campaign.plan.goal, budget=least))
+    monkeypatch.setattr("harness.campaign.sequence.run_stages.time.monotonic", lambda: now[0])
+    makes = bench.make_ready
+
+    def make_ready(*args: Any) -> None:
+        now[0] += takes
+        makes(*args)
+
+    monkeypatch.setattr(bench, "make_ready", make_ready)
+    carried_out(bench, replace(campaign, stages=stages, plan=plan))
+    assert bench.workloads
+
+
+def test_a_campaign_that_concludes_from_earlier_runs_cautions_of_uncommitted_changes_too(
+    bench: Staged, matrix: Matrix
+) -> None:
+    made = bench.make_record
+    dirty = {"revision": f"{'c' * 40}-dirty"}
+    bench.make_record = lambda *args, **about: made(*args, **{**about, **dirty})
+    first, second = (run_campaign(prepared(bench, matrix), RecordingDisplay()) for _ in range(2))
+    assert (first.done > 0, second.done) == (True, 0)
+    for ended in (first, second):
+        assert ended.conclusion
+        assert "was made from changes that no commit has" in ended.conclusion.sentence
 
 
 def test_a_winners_run_that_is_not_begun_is_passed_over(bench: Staged, matrix: Matrix) -> None:

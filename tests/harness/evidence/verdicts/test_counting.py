@@ -119,6 +119,12 @@ def test_the_probe_after_a_run_tells_of_that_run(history: History) -> None:
     assert history.verdict.diagnoses == {"unhealthy-gpu": 1}
 
 
+@pytest.mark.parametrize("when", ["before-run", "recheck"])
+def test_a_probe_that_passes_after_a_run_clears_it(when: str, history: History) -> None:
+    history.probe(True, "a", "before-run").run("a").then_probe(True).probe(False, "b", when)
+    assert history.counted_as == {"a": "passed"}
+
+
 def test_a_gpu_that_stays_unhealthy_is_one_failure(history: History) -> None:
     history.run("a").run("b").probe(False).probe(False).probe(False)
     assert history.counted_as == {"a": "passed", "b": "failed"}
@@ -279,6 +285,8 @@ def test_of_the_runs_before_a_failed_probe_the_last_one_has_failed(
             history.probe({"good": True, "bad": False}.get(kind))
             if kind == "bad" and last:
                 expected[last] = "failed"
+            elif kind == "good":
+                last = None
         else:
             last = f"r{number}"
             history.run(last, kind)

@@ -93,6 +93,9 @@ def test_boots_are_those_of_the_runs_that_count(row: Row) -> None:
     elsewhere = row._replace(boot_id="another", outcome="interrupted")
     assert totals(row, elsewhere).boots == 1
     assert totals(row, row._replace(boot_id="another")).boots == 2
+    # A start that fails shows no cell that works after a reboot.
+    assert totals(row, row._replace(boot_id="another", outcome="failed", first_step=False)).boots == 1
+    assert totals(row, row._replace(boot_id="another", outcome="failed", first_step=True)).boots == 2
 
 
 def test_a_claim_is_about_trainings_as_long_as_the_third_longest_run(row: Row) -> None:
