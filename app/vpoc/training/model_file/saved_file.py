@@ -2,6 +2,7 @@
 
 import os
 import pickletools
+import struct
 import sys
 import zipfile
 from collections.abc import Collection
@@ -14,14 +15,17 @@ import torch
 ZIP = b"PK\x03\x04"
 # Pickles of a file in the format before torch 1.6; the others have one.
 LEGACY_PICKLES = 5
+# The records at the end of a zip archive: the last one, and before it, in large archives, a wider one and its place.
+END, WIDE_END, WIDE_PLACE = struct.Struct("<4s8x2I2x"), struct.Struct("<4s36x2Q"), struct.Struct("<4s4xQ4x")
 
 
 def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
     """Return the tensors and plain values in a file of torch.save.
 
-    ValueError where a small file could fill the memory or take hours to load: its parts are compressed or overlap, as
-    torch never writes them, or tuples are nested so that hashing one as a key takes hours. With `only_tensors` also
-    where it names a type that no tensor needs, because some allocate as much memory as the file says.
+    ValueError where a small file could fill the memory or take hours to load: its parts are compressed or overlap, or
+    it has two directories, as torch never writes them, or tuples are nested so that hashing one as a key takes hours.
+    With `only_tensors` also where it names a type that no tensor needs, because some allocate as much memory as the
+    file says.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -29,6 +33,7 @@ def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
     if only_tensors or file.read(len(ZIP)) == ZIP:
         with zipfile.ZipFile(file) as archive:
             parts = archive.infolist()
+        _require_one_directory(file, size)
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
             raise ValueError("compressed")
         if sum(part.file_size for part in parts) > size:
@@ -40,6 +45,28 @@ def load_saved(file: IO[bytes], *, only_tensors: bool) -> Any:
         _check_pickle(pickles, size, only_tensors=only_tensors)
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _require_one_directory(file: IO[bytes], size: int) -> None:
+    """Raise ValueError unless the directory of a zip archive is where every reader looks for it.
+
+    Torch reads the directory at the place that the end of the archive names; Python reads what is just before the end.
+    """
+    ends = size - END.size
+    file.seek(ends)
+    signature, length, begins = END.unpack(file.read(END.size))
+    sound = signature == b"PK\5\6"
+    file.seek(max(0, ends - WIDE_PLACE.size))
+    signature, place = WIDE_PLACE.unpack(file.read(WIDE_PLACE.size))
+    if signature == b"PK\6\7":
+        ends -= WIDE_PLACE.size + WIDE_END.size
+        if place != ends:
+            raise ValueError("two directories")
+        file.seek(ends)
+        signature, length, begins = WIDE_END.unpack(file.read(WIDE_END.size))
+        sound = sound and signature == b"PK\6\6"
+    if not sound or begins + length != ends:
+        raise ValueError("two directories")
 
 
 def _check_pickle(pickle: IO[bytes], most: int, *, only_tensors: bool) -> None:

@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+import struct
 import subprocess
 import sys
 import zipfile
@@ -53,6 +54,55 @@ def test_parts_that_overlap_are_in_no_file():
     assert torch.load(changed, weights_only=True).keys() == {"a", "b"}
     with pytest.raises(ValueError, match="parts overlap"):
         load_saved(changed, only_tensors=False)
+
+
+def split(content):
+    """Return what is before the directory of a zip archive, the directory, and its end."""
+    end = content.rindex(b"PK\5\6")
+    length, begins = struct.unpack("<2I", content[end + 12 : end + 20])
+    return content[:begins], content[begins : begins + length], content[end:]
+
+
+def harmless(directory):
+    """Return a directory with the same names, of parts that are not compressed and have no bytes."""
+    changed, place = bytearray(directory), 0
+    while place < len(changed):
+        changed[place + 10 : place + 12], changed[place + 20 : place + 28] = bytes(2), bytes(8)
+        place += 46 + sum(struct.unpack("<3H", changed[place + 28 : place + 34]))
+    return bytes(changed)
+
+
+def wide(directory, begins, place):
+    """Return the end of a large archive, which names the place of its directory, and what names the place of that."""
+    count = directory.count(b"PK\1\2")
+    end = struct.pack("<4sQ12x4Q", b"PK\6\6", 44, count, count, len(directory), begins)
+    return end, struct.pack("<4s4xQI", b"PK\6\7", place, 1)
+
+
+@pytest.mark.parametrize("only_tensors", [True, False])
+@pytest.mark.parametrize("kind", ["before the end", "behind the end", "wide"])
+def test_a_second_directory_is_in_no_file(kind, only_tensors):
+    """Python reads the one before the end, which hides the compressed parts; torch reads the one at the place named."""
+    made = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(saved({"a": torch.zeros(100_000)}))) as archive,
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as other,
+    ):
+        for part in archive.infolist():
+            other.writestr(part.filename, archive.read(part))
+    parts, directory, end = split(made.getvalue())
+    begins, length = len(parts), len(directory)
+    content = parts + directory + harmless(directory) + end
+    if kind == "wide":
+        read, place = wide(directory, begins, begins + length)
+        other_read, _ = wide(directory, begins + length + len(read), 0)
+        content = parts + directory + read + harmless(directory) + other_read + place + end
+    if kind == "behind the end":
+        end = end[:16] + struct.pack("<IH", begins + length + len(end), length)
+        content = parts + harmless(directory) + end + directory
+    assert torch.load(io.BytesIO(content), weights_only=True)["a"].numel() == 100_000
+    with pytest.raises(ValueError, match="two directories"):
+        load_saved(io.BytesIO(content), only_tensors=only_tensors)
 
 
 @pytest.mark.parametrize("only_tensors", [True, False])
