@@ -61,8 +61,13 @@ class _Session(Session):
         self.auth = lambda request: request
 
     def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
-        """Keep an authority that was set, although the library prefers REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."""
+        """Keep an authority that was set, although the library prefers REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE.
+
+        Like the engine, use no proxy for loopback, which is another host for a proxy.
+        """
         merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        if _is_loopback(parse_url(url).host or ""):
+            merged["proxies"] = {}
         return {**merged, "verify": self.verify} if self.verify is not True else merged
 
     def get_redirect_target(self, resp: Response) -> None:
@@ -288,11 +293,7 @@ def _credentials(host: str) -> tuple[str, str]:
 def _speaks_plain_http(host: str) -> bool:
     """Return whether a registry is on loopback, or configured as insecure in the engine."""
     name = host.rpartition(":")[0] or host
-    try:
-        address = ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        address = None
-    if name == "localhost" or (address and address.is_loopback):
+    if _is_loopback(name):
         return True
     settings: dict[str, Any] = {}
     with suppress(UserError):
@@ -302,7 +303,21 @@ def _speaks_plain_http(host: str) -> bool:
     if listed:
         return not listed.get("Secure", True)
     networks = (ipaddress.ip_network(network) for network in settings.get("InsecureRegistryCIDRs") or ())
+    address = _address(name)
     return address is not None and any(address in network for network in networks)
+
+
+def _is_loopback(name: str) -> bool:
+    address = _address(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is named by; None for any other name."""
+    try:
+        return ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return None
 
 
 def _reason(error: Exception) -> str:

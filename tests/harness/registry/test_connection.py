@@ -163,6 +163,18 @@ def test_a_proxy_of_the_environment_is_used(keep: Keep, monkeypatch: pytest.Monk
     assert proxy.asked == [("GET", "/v2/", "")]
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_no_proxy_is_used_for_loopback(name: str, keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would get the credentials, and loopback is another host there."""
+    for variable in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    registry = FakeRegistry()
+    with registry.serving() as host:
+        assert Connection(host.replace("127.0.0.1", name)).ask("GET", "").status_code == 200
+
+
 def test_a_helper_that_fails_is_one_line(closed: FakeRegistry, keep: Keep) -> None:
     keep({"credsStore": "that-is-not-installed"})
     with pytest.raises(UserError, match="reading docker's credentials"):
