@@ -132,9 +132,10 @@ class Repository:
     def unpacked_layers(self, image: Manifest) -> set[str]:
         """Return the digests of an image's unpacked layers, from its configuration."""
         config = descriptor_in(image, "config")
-        if "image" not in str(config.get("mediaType")):
+        digest = str(config.get("digest"))
+        if "image" not in str(config.get("mediaType")) or not DIGEST.fullmatch(digest):
             return set()
-        content = self._ask("GET", f"{self._path}/blobs/{config.get('digest')}").content
+        content = self._ask("GET", f"{self._path}/blobs/{digest}").content
         layers = object_in(json_object(content), "rootfs").get("diff_ids")
         return set(map(str, layers)) if isinstance(layers, list) else set()
 
@@ -152,10 +153,11 @@ class Repository:
 
     def content(self, artifact: Manifest) -> bytes:
         """Return the content of an artifact made by `artifact`."""
-        try:
-            digest = str(artifact.parsed["layers"][0]["digest"])
-        except (LookupError, TypeError):
-            raise UserError(f"{self.name}@{artifact.digest}: has no content; it was made by another tool") from None
+        layers = objects_in(artifact.parsed, "layers")
+        digest = str(layers[0].get("digest")) if layers else ""
+        # A digest becomes a part of the request and of messages, and anybody may have written this one.
+        if not DIGEST.fullmatch(digest):
+            raise UserError(f"{self.name}@{artifact.digest}: has no content; it was made by another tool")
         content = self._ask("GET", f"{self._path}/blobs/{digest}").content
         if digest_of(content) != digest:
             raise UserError(f"{self.name}: blob {digest} is damaged or was replaced; do not trust this registry")
@@ -187,10 +189,10 @@ class Repository:
         response = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
         known = response.status_code == OK and response.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
         index = Manifest(response.content, IMAGE_INDEX) if known else self.manifest(digest.replace(":", "-"))
-        listed = [str(e["digest"]) for e in self._listed(index) if e.get("artifactType") == kind]
+        listed = [str(entry["digest"]) for entry in self._listed(index) if entry.get("artifactType") == kind]
         if len(listed) > MOST_REFERRERS:
             raise UserError(f"{self.name}@{digest}: {len(listed)} artifacts refer to it; do not trust this registry")
-        return filter(None, map(self.manifest, listed))
+        return filter(None, map(self.manifest, filter(DIGEST.fullmatch, listed)))
 
     @staticmethod
     def _listed(index: Manifest | None) -> list[Descriptor]:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base.errors import UserError
-from harness.registry.oci import Manifest, Repository
+from harness.registry.oci import IMAGE_INDEX, IMAGE_MANIFEST, Manifest, Repository, digest_of
 from tests.harness.fake_registry import FakeRegistry
 
 KIND = "application/vnd.vpoc.test+json"
@@ -104,6 +104,25 @@ def test_what_somebody_else_made_is_no_traceback(repository: Repository, registr
         assert list(repository.referrers(image.digest, KIND)) == []
 
 
+@pytest.mark.parametrize("digest", ["../../other/blobs/sha256:0", "sha256:0\r\nmatrix: all is well", "latest", ""])
+def test_what_is_no_digest_is_not_asked_for(
+    digest: str, repository: Repository, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = stored(repository, "latest")
+    entry = {"mediaType": IMAGE_MANIFEST, "digest": digest, "size": 2}
+    odd = json.dumps({"config": entry, "layers": [entry]}).encode()
+    index = json.dumps({"manifests": [{**entry, "artifactType": KIND}]}).encode()
+    registry.manifests[image.digest.replace(":", "-")] = (index, IMAGE_INDEX)
+    monkeypatch.setattr(registry, "referrers", lambda _: index)
+    asked = len(registry.asked)
+    with pytest.raises(UserError, match=r"^[^\r\n]*: has no content"):
+        repository.content(Manifest(odd, KIND))
+    assert repository.unpacked_layers(Manifest(odd, KIND)) == set()
+    assert len(registry.asked) == asked
+    assert list(repository.referrers(image.digest, KIND)) == []
+    assert not any(digest in path for _, path, _ in registry.asked[asked:] if digest)
+
+
 def test_more_artifacts_than_anybody_makes_are_not_asked_for(
     repository: Repository, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +153,8 @@ def test_tags_of_another_kind_are_none(repository: Repository, told: bytes, monk
 @pytest.mark.parametrize("told", [b"[]", b'{"rootfs": [1]}', b'{"rootfs": {"diff_ids": 5}}'])
 def test_layers_of_another_kind_are_none(repository: Repository, told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "_ask", lambda *_, **__: SimpleNamespace(status_code=200, content=told))
-    image = Manifest(b'{"config": {"mediaType": "an.image"}}', KIND)
+    config = {"mediaType": "an.image", "digest": digest_of(told)}
+    image = Manifest(json.dumps({"config": config}).encode(), KIND)
     assert repository.unpacked_layers(image) == set()
 
 
