@@ -76,11 +76,12 @@ class _Sink(io.RawIOBase):
         return len(content)
 
 
-def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return the frame and the facts that `write_checksummed` was given.
+def read_checksummed(content: bytes, key: str, *, arrays: bool = False) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Return the frame and the facts that `write_checksummed` was given. `arrays`: columns may hold arrays.
 
     Raises:
-        DamagedError: when a single byte differs, the file is of another kind, or it has far more values than bytes.
+        DamagedError: when a single byte differs, the file is of another kind, it has far more values than bytes, or
+            values of any size, such as lists and texts.
     """
     match = _found(content)
     if match is None:
@@ -91,8 +92,12 @@ def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, 
     if digest.hexdigest().encode() != match[1]:
         raise DamagedError
     facts = _facts(io.BytesIO(content), key)
+    kinds = pl.read_parquet_schema(io.BytesIO(content)).values()
+    single = (kind.is_numeric() or kind.is_temporal() or kind == pl.Boolean for kind in kinds)
+    if not arrays and not all(single):
+        raise DamagedError
     rows = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
-    if rows * len(pl.read_parquet_schema(io.BytesIO(content))) > max(LARGE, MOST_VALUES_A_BYTE * len(content)):
+    if rows * len(kinds) > max(LARGE, MOST_VALUES_A_BYTE * len(content)):
         raise DamagedError
     return pl.read_parquet(io.BytesIO(content)), facts
 

@@ -86,3 +86,13 @@ def test_a_small_file_that_would_fill_the_memory_is_damaged(tmp_path, monkeypatc
     monkeypatch.setattr(checksummed_parquet, "LARGE", 1_000_000)
     with pytest.raises(DamagedError):
         read_checksummed(path.read_bytes(), "key")
+
+
+@pytest.mark.parametrize("value", [[0.0], {"a": [0.0]}, "text", b"bytes"], ids=["list", "struct", "text", "bytes"])
+def test_values_of_any_size_are_damage(value, tmp_path):
+    """One row of a list of a thousand million zeros takes some kilobytes of the file."""
+    path = tmp_path / "a.parquet"
+    write_checksummed(path, pl.DataFrame({"a": [1.0], "b": [value]}), "key", FACTS)
+    assert read_checksummed(path.read_bytes(), "key", arrays=True)
+    with pytest.raises(DamagedError):
+        read_checksummed(path.read_bytes(), "key")

@@ -60,7 +60,7 @@ def cached_session_facts(
         return None
     digest = digest or hash_in_thread(data)
     try:
-        frame, facts = read_checksummed(path.read_bytes(), SESSION_FACTS_KEY)
+        frame, facts = read_checksummed(path.read_bytes(), SESSION_FACTS_KEY, arrays=True)
     except (OSError, DamagedError):
         return None
     wanted = _deciding(options)
