@@ -9,7 +9,14 @@ from typing import Any
 import polars as pl
 
 from vpoc import __version__
-from vpoc.checksummed_parquet import DamagedError, checksummed_facts, names_digest, read_checksummed, write_checksummed
+from vpoc.checksummed_parquet import (
+    DamagedError,
+    checksummed_facts,
+    is_of_one_size,
+    names_digest,
+    read_checksummed,
+    write_checksummed,
+)
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
@@ -99,6 +106,8 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
     options, schema = FeatureOptions(**facts["options"]), frame.schema
     numbers = (*NAMES, *TARGETS.get(options.rows, ()), *SIZE_TARGETS.get(options.rows, ()))
     if not all(name in schema and schema[name].is_numeric() for name in numbers):
+        raise _damaged(path)
+    if not all(map(is_of_one_size, schema.values())):
         raise _damaged(path)
     if schema.get("trade_date") != pl.Date or not frame["trade_date"].is_sorted():
         raise _damaged(path)

@@ -11,7 +11,7 @@ from vpoc.errors import UserError
 from vpoc.features import store
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.features.store import read_features, require_same_features, write_features
+from vpoc.features.store import read_facts, read_features, require_same_features, write_features
 from vpoc.files import sha256_file
 
 OPTIONS = FeatureOptions(rows="session", lookback=20)
@@ -96,6 +96,15 @@ def test_a_file_with_a_right_hash_and_odd_rows_is_refused(built, tmp_path, odd):
     write_features(tmp_path / "f.parquet", replace(built, frame=odd(built.frame)))
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
         read_features(tmp_path / "f.parquet")
+
+
+def test_a_further_column_of_lists_is_refused_before_any_row_is_read(built, tmp_path):
+    """A list in one cell can fill the memory."""
+    odd = built.frame.with_columns(further=pl.lit([0.0]))
+    write_features(tmp_path / "f.parquet", replace(built, frame=odd))
+    for read in (read_features, read_facts):
+        with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+            read(tmp_path / "f.parquet")
 
 
 def test_features_of_another_version_are_refused(built, tmp_path):
