@@ -65,6 +65,7 @@ def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) ->
     for intent in results.unfinished(damaged, among=others):
         # Imported here, because most folders have no such run and these modules take time to import.
         from harness.evidence.records import owner_alive  # noqa: PLC0415
+        from harness.host.processes.processes import boot_id  # noqa: PLC0415
         from harness.host.processes.run_processes import marked_runs  # noqa: PLC0415
 
         told = f"{intent.run_id} began {when(intent.started)}"
@@ -72,8 +73,12 @@ def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) ->
             lines.append(f"{told} and continues, in process {intent.owner_pid}; `matrix watch` shows it")
         elif intent.host.machine == machine:
             left = ", though its processes run on" if intent.run_id in marked_runs(results.runs) else ""
-            ends = "the next `matrix run` or `matrix train` ends what is left and records it as interrupted"
-            lines.append(f"{told}, and its harness is gone{left}; {ends}")
+            ends = "the next `matrix run` or `matrix train`"
+            if intent.host.boot_id != boot_id():
+                lines.append(f"{told}, and this host went down before it ended; {ends} records it as failed")
+            else:
+                ends += " ends what is left and records it as interrupted"
+                lines.append(f"{told}, and its harness is gone{left}; {ends}")
     lines += damaged
     if injected := [row for row in rows if row.injected_fault is not None]:
         lines.append(f"{runs_in_words(injected)} with an injected fault, not counted")

@@ -263,6 +263,16 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_injected_f
     assert "1 run with an injected fault, not counted" in lines[2]
 
 
+def test_status_tells_a_run_whose_host_went_down_from_one_whose_harness_is_gone(
+    tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
+    before = read_host(REAL_ROOT).model_copy(update={"boot_id": "an earlier boot"})
+    Results(tmp_path).begin(make_intent("down", host=before))
+    (line,) = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
+    assert ", and this host went down before it ended; the next `" in line
+    assert line.endswith("train` records it as failed")
+
+
 @pytest.mark.parametrize(
     "words",
     [
