@@ -223,6 +223,15 @@ def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanat
         assert found.class_ != "unknown", f"{diagnosis}: needs a rule for `where: exit`, or to be one of OfResult"
 
 
+def test_a_host_that_went_down_explains_a_run_where_no_line_does(explain: Callable[..., Explanation]) -> None:
+    found = explain({}, Exit(1), outcome="host-fault", diagnosis="host-down")
+    assert (found.class_, found.rule) == ("host-down", "host-went-down")
+    assert "`matrix strike RUN --reason TEXT`" in found.remedy
+    assert "`journalctl -k -b -1 -e`" in found.remedy
+    found = explain({"failure/kernel-log.txt": RESET}, Exit(1), outcome="host-fault", diagnosis="host-down")
+    assert found.class_ == "gpu-reset"
+
+
 def test_a_disk_that_another_program_filled_need_not_count_for_the_cell(explain: Callable[..., Explanation]) -> None:
     found = explain({}, Exit(-9), diagnosis="disk-limit")
     assert (found.rule, "or the disk became full" in found.cause) == ("exceeded-disk-limit", True)
