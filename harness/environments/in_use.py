@@ -3,6 +3,7 @@
 Before and between the runs of a command, no process or container shows that the command needs them.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from harness.base.errors import UserError
 from harness.base.files.shared_locks import is_at, lock_at_once
 from harness.base.files.storage import open_regular
 from harness.base.paths import ENVIRONMENTS
@@ -35,6 +37,13 @@ def try_exclusive_use(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
 
 
 def _opened(environments: Path) -> BinaryIO:
-    environments.mkdir(parents=True, exist_ok=True)
-    # Open without following links: the lock would never be recognised as the file behind a link.
-    return open_regular(environments / LOCK, adding=True)
+    lock = environments / LOCK
+    try:
+        environments.mkdir(parents=True, exist_ok=True)
+        # Open without following links: the lock would never be recognised as the file behind a link.
+        return open_regular(lock, adding=True)
+    except PermissionError as error:
+        if error.errno != errno.EACCES:
+            raise
+        remedy = "where this checkout is another user's, clone the repository into a folder of your own"
+        raise UserError(f"{lock}: cannot be written: {error.strerror}; {remedy}") from None

@@ -1,5 +1,6 @@
 """Tests of a lock file that is removed between opening and locking, so that its lock would keep nobody out."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import InUseError
+from harness.base.errors import InUseError, UserError
 from harness.campaign.controls.comparisons import hold_campaign_lock
 from harness.environments import in_use
 from harness.evidence.records import Results
@@ -58,4 +59,15 @@ def test_a_link_in_the_place_of_the_lock_of_environments_is_refused(
     monkeypatch.setattr(in_use, "_held", [])
     (tmp_path / in_use.LOCK).symlink_to("elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
+        in_use.keep_in_place(tmp_path)
+
+
+def test_a_checkout_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: Path, **_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", file.name)
+
+    monkeypatch.setattr(in_use, "open_regular", refuse)
+    monkeypatch.setattr(in_use, "_held", [])
+    said = rf"^{tmp_path}/in-use\.lock: cannot be written: Permission denied; .*clone the repository into"
+    with pytest.raises(UserError, match=said):
         in_use.keep_in_place(tmp_path)
