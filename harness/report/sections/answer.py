@@ -57,7 +57,7 @@ def answer_of(
         claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
     else:
         of = "so far" if best == most_useful(trained_in) else "of the last campaign"
-        claim = _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus, of)
+        claim = _sentence(best, known, matrix.verdicts.confidence, gpus, of)
     if best is None and (others := best_by_scope(here)):
         claim = _of_those_that_name_none(others, last.sentence)
     return Answer(
@@ -84,7 +84,8 @@ def _ran_as(best: Verdict, tags: Tags, matrix: Matrix) -> str:
     return f"It ran in image `{tag or cell_tag(matrix.cells[best.cell])}`"
 
 
-def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int, of: str) -> str:
+def _sentence(best: Verdict | None, known: OfHost, confidence: float, gpus: int, of: str) -> str:
+    here, tags = known.trained_in, known.tags
     if best is None:
         stale = sum(one.runs for one in here if one.stale)
         are = f"; {many(stale, 'run')} {'is' if stale == 1 else 'are'} stale"
@@ -93,7 +94,8 @@ def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confide
         alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
         refused = listed(dict.fromkeys(f"`{one.cell}`" for one in here if not one.stale and REFUSED in one.not_counted))
         by_app = f"; the app refused its command in {refused}" if refused else ""
-        return f"No run on this kind of host counts yet{alone}{by_app}{since}."
+        made = f"; made on others: {many(known.elsewhere, 'counted run')}" if known.elsewhere else ""
+        return f"No run on this kind of host counts yet{alone}{by_app}{since}{made}."
     clauses = [_claim(best, here, tags, of), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":
         clauses.append("it says nothing about GPUs")

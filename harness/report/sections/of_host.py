@@ -35,6 +35,7 @@ class OfHost:
     `explained`: the explanations of the newest run of each failure.
     `steps`: commands, the most useful first.
     `train_now`: as in `Answer`.
+    `elsewhere`: the number of runs that count on other kinds of host.
     """
 
     here: Sequence[Verdict]
@@ -44,6 +45,7 @@ class OfHost:
     tags: Tags
     steps: tuple[Command, ...]
     train_now: Command | None = None
+    elsewhere: int = 0
 
 
 def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
@@ -110,4 +112,5 @@ def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> 
     steps = what_next(towards, found, explained, tags, cells, intents, matrix, invocation, runs.own)
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)
     steps = tuple(filter(None, (last.next_command, steps[0], train_now, *steps[1:])))
-    return OfHost(here, trained_in, found, explained, tags, steps, train_now)
+    elsewhere = sum(one.runs for one in runs.verdicts if host_kind not in (None, one.host_kind))
+    return OfHost(here, trained_in, found, explained, tags, steps, train_now, elsewhere)

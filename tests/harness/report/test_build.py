@@ -188,6 +188,12 @@ def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> No
         assert "No run on this kind of host counts yet." in text
 
 
+def test_the_answer_names_runs_on_other_kinds_of_host(tmp_path: Path, make_record: Make, matrix: Matrix) -> None:
+    rows = [Row.of(make_record("r1"))]
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9, "another"))
+    assert report.answer.sentence == "No run on this kind of host counts yet; made on others: 1 counted run."
+
+
 def test_runs_of_before_the_app_changed_are_named_and_repeated(make_record: Make, report_of: ReportOf) -> None:
     record = make_record("r1", options={**make_record().intent.options, "lookback": 60})
     answer = report_of([record], current={("cpu-plain", "process"): "another"}).answer
