@@ -60,8 +60,10 @@ def answer_of(
         claim = _sentence(best, known, matrix.verdicts.confidence, gpus, of)
     if best is None and (others := best_by_scope(here)):
         claim = _of_those_that_name_none(others, last.sentence)
+    # Where nothing counts, the runs that met a criterion are stale, or of another kind of host.
+    counts = last.sentence or any(one.runs and not one.stale for one in here)
     return Answer(
-        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
+        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria and counts else claim,
         grids=_grids(here, matrix, ids or {}, best, of_program=last.of_program),
         failures=what_fails(here, known.found, known.explained)[:FAILURES_SHOWN] if known.found else (),
         next=step,

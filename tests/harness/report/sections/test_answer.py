@@ -230,6 +230,14 @@ def test_the_answer_has_the_hours_of_what_was_interrupted(answer: Callable[..., 
     assert sentence == "No run on this kind of host counts yet; the interrupted ones trained 8.0 h."
 
 
+def test_criteria_are_left_out_where_nothing_counts(matrix: Matrix, make_rows: MakeRows) -> None:
+    criteria = "of the criteria `immediate` is met"
+    here = judge(make_rows("cpu-plain", 1), {}, matrix.verdicts)
+    assert answer_of(known_of(matrix, here), matrix, 2, criteria=criteria).sentence.endswith("`immediate` is met.")
+    stale = [replace(one, stale=True) for one in here]
+    assert "criteria" not in answer_of(known_of(matrix, stale), matrix, 2, criteria=criteria).sentence
+
+
 def test_the_answer_says_where_the_app_refused_its_command(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
     rows = [row for cell in ("cpu-plain", "cpu-no-sdma") for row in make_rows(cell, 0, 2)]
     told = answer([row._replace(diagnosis=REFUSED, first_step=False) for row in rows]).sentence
