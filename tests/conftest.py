@@ -1,5 +1,6 @@
 """Set up every test run: Hypothesis, threads and signals; report at its end which tests had real market data."""
 
+import gc
 import os
 import signal
 from typing import Any
@@ -18,6 +19,9 @@ settings.load_profile("unhurried")
 # torch reads this variable when it is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# What is imported and collected lives as long as the tests do, and looking for garbage in it takes a seventh of a run.
+gc.disable()
+
 # A shell without job control starts background programs with Ctrl-C ignored, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -27,6 +31,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Options of `make test WORKERS=2` must not reach a `make` that a test runs.
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(name, None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
