@@ -105,7 +105,7 @@ def values_in(value: Any) -> Collection[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 
-def _main(path: Path) -> str | None:
+def what_is_wrong(path: Path) -> str | None:
     """Return what is wrong with a file of weights, in one line; None where it loads and holds a tensor."""
     try:
         with path.open("rb") as file:
@@ -125,4 +125,4 @@ def _main(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(Path(sys.argv[1])))
+    sys.exit(what_is_wrong(Path(sys.argv[1])))

@@ -13,7 +13,7 @@ from copy import copy
 import pytest
 import torch
 
-from vpoc.training.model_file.saved_file import load_saved
+from vpoc.training.model_file.saved_file import load_saved, what_is_wrong
 
 
 def saved(value, *, legacy=False):
@@ -145,7 +145,12 @@ betas = (0.9, 0.999)
 )
 def test_a_file_of_weights_loads_and_holds_a_tensor(content, said, tmp_path):
     (tmp_path / "m.pt").write_bytes(content)
+    assert re.fullmatch(said, what_is_wrong(tmp_path / "m.pt") or "")
+
+
+@pytest.mark.parametrize(("content", "said"), [(saved(torch.zeros(2)), ""), (saved(empty), "it holds no tensor\n")])
+def test_its_status_says_whether_a_file_of_weights_loads(content, said, tmp_path):
+    (tmp_path / "m.pt").write_bytes(content)
     words = [sys.executable, "-m", "vpoc.training.model_file.saved_file", tmp_path / "m.pt"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert re.fullmatch(said, done.stderr.strip()), done.stderr
-    assert done.returncode == bool(said)
+    assert (done.returncode, done.stderr) == (bool(said), said)
