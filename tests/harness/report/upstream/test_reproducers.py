@@ -45,16 +45,24 @@ def test_what_the_kernel_says_of_a_gpu_has_a_script_and_a_reset_a_component() ->
     assert sorted(resets - COMPONENTS.keys()) == [], "give them a component in bug_report.py"
 
 
+# torch.compile and processes of their own leave something behind; the others share a process, as torch starts slowly.
+ALONE = (("all_reduce",), ("compiled",))
+TOGETHER = tuple(sorted(set(SCRIPT_OF.values()) - {name for (name,) in ALONE}))
+ONE_BY_ONE = "import runpy, sys; [runpy.run_path(file, run_name='__main__') for file in sys.argv[1:]]"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="needs the environment of the app's tests")
-@pytest.mark.parametrize("class_", sorted({name: class_ for class_, name in SCRIPT_OF.items()}.values()))
-def test_a_script_runs_to_its_end_on_a_cpu(class_: str, tmp_path: Path) -> None:
-    script = reproducer(class_)
-    assert script
-    # On a CPU the scripts use bfloat16 in place of the GPU's float16, which takes many CPUs a minute.
-    (tmp_path / "script.py").write_text(script.replace("else torch.bfloat16", "else torch.float32"), encoding="utf-8")
+@pytest.mark.parametrize("names", [*ALONE, TOGETHER], ids="-".join)
+def test_scripts_run_to_their_end_on_a_cpu(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        script = reproducer(next(class_ for class_, of_class in SCRIPT_OF.items() if of_class == name))
+        assert script
+        # On a CPU the scripts use bfloat16 in place of the GPU's float16, which takes many CPUs a minute.
+        (tmp_path / name).write_text(script.replace("else torch.bfloat16", "else torch.float32"), encoding="utf-8")
+    program = [*names] if len(names) == 1 else ["-c", ONE_BY_ONE, *names]
     done = subprocess.run(
-        [PYTHON, "-I", "script.py"],
+        [PYTHON, "-I", *program],
         cwd=tmp_path,
         env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -63,4 +71,5 @@ def test_a_script_runs_to_its_end_on_a_cpu(class_: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert sum(line.startswith("right on ") for line in done.stdout.splitlines()) == len(names)
     assert done.stdout.splitlines()[-1].startswith("right on ")
