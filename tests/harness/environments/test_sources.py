@@ -175,9 +175,8 @@ def test_a_name_and_a_password_in_a_url_are_not_noted(make_stack: MakeStack, ind
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", ["with TLS"], indirect=True)
-@pytest.mark.parametrize("named", ["MATRIX_CA", "REQUESTS_CA_BUNDLE"])
 def test_a_private_authority_is_trusted_whatever_other_variables_say(
-    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+    make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificates, "CACHE", tmp_path / "cache")
     for name in certificates.NAMED[1:]:
@@ -187,6 +186,6 @@ def test_a_private_authority_is_trusted_whatever_other_variables_say(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(UserError, match="stack rocm"):
         pins.ensure_lock(stack)
-    monkeypatch.setenv(named, str(tmp_path / "authority.pem"))
+    monkeypatch.setenv(certificates.OWN, str(tmp_path / "authority.pem"))
     # uv, pip and the harness's own reader of pages all use the authority.
     assert fetch(stack, pins.ensure_lock(stack))["rocm"].parent.parent.name == "built"
