@@ -40,6 +40,8 @@ TESTED_ELSEWHERE = (
     "export",
     "import",
 )
+# These start no app, and are quicker in this process.
+OF_THE_HARNESS = ("plan", "status", "report", "explain", "show", "simulate")
 # `doctor` exits with 1 if something on this machine should be fixed.
 MAY_END_WITH_1 = ("doctor",)
 
@@ -74,9 +76,10 @@ def as_tried(line: str, *, quick: bool) -> list[str]:
 
 
 def tried(line: str, place: Path, *, quick: bool) -> None:
-    """Run a line in a folder and require success; `quick`: in this process, unless `matrix` would become the app."""
+    """Run a line in a folder and require success; `matrix` in this process, unless it would become or start the app."""
     words = as_tried(line, quick=quick)
-    if quick and words[0] == ".venv/bin/matrix" and command_of(words) != "exec":
+    command = command_of(words) if words[0] == ".venv/bin/matrix" else "exec"
+    if command in OF_THE_HARNESS or (quick and command != "exec"):
         with contextlib.chdir(place):
             done = in_this_process(words)
     else:
