@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -79,7 +79,9 @@ def _explanation(
         return diagnose(refused, ScanResult(), Facts(), _usable(presets, intent))
     # Only for a failed run: a stopped run was killed by the harness, and one that met a limit is explained by that.
     killed = outcome.name == "failed" and any(_was_killed(exit_) for exit_ in exits.values())
-    of_run = _of_run(_pids(folder), _pids_of_others(folder, intent), killed=killed)
+    in_container = intent.executor != "process"
+    pids = _pids(folder, in_container=in_container)
+    of_run = _of_run(pids, _pids_of_others(folder, intent), killed=killed, in_container=in_container)
     log = _scan_file(folder, RunFolder.LOG, intent)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, intent, of_run)
     stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
@@ -113,14 +115,18 @@ def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | Non
                 return ScanResult(whole=False)
             read = read_lines(stream, name, sieve_of(where))
             lines = (line for line in read if time.monotonic() < until or stream.tell() >= size)
-            found = scan(lines, where, intent.rocm, intent.torch, of_run or any_process)
+            cards = frozenset() if of_run is None else _cards(folder)
+            found = scan(lines, where, intent.rocm, intent.torch, of_run or any_process, cards)
             return replace(found, whole=time.monotonic() < until)
     except OSError:
         return ScanResult()
 
 
-def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> OfRun:
-    """Return a filter for processes of the run by pid; a process that was `killed` may be missing among the `pids`."""
+def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool, in_container: bool) -> OfRun:
+    """Return a filter for processes of the run by pid; a process that was `killed` may be missing among the `pids`.
+
+    Of a container's processes no pid may be known, and its own processes are Python.
+    """
 
     def belongs(found: re.Match[str]) -> bool:
         groups = found.groupdict()
@@ -131,7 +137,10 @@ def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> Of
         pid = int(groups["pid"])
         if pid in others:
             return False
-        return not pids or pid in pids or (killed and _PYTHON.match(groups.get("name") or "") is not None)
+        is_python = _PYTHON.match(groups.get("name") or "") is not None
+        if not pids:
+            return is_python or groups.get("name") is None or not in_container
+        return pid in pids or (killed and is_python)
 
     return belongs
 
@@ -140,10 +149,19 @@ def _was_killed(exit_: Exit) -> bool:
     return exit_.out_of_memory or exit_.code in (-KILLED, SHELL_SIGNALS + KILLED)
 
 
-def _pids(folder: RunFolder) -> frozenset[int]:
-    reported = (line.pid for line in last_lines(folder.work).values())
+def _pids(folder: RunFolder, *, in_container: bool) -> frozenset[int]:
+    """Return the pids of a run as the kernel log has them; in a container the app reports other ones."""
+    reported: Iterable[int] = () if in_container else (line.pid for line in last_lines(folder.work).values())
     seen = re.findall(rf"^[ \t]*(\d{{1,{LONGEST_PID}}})\b", _text(folder, RunFolder.PROCESSES), re.MULTILINE)
     return frozenset([*reported, *map(int, seen)])
+
+
+def _cards(folder: RunFolder) -> frozenset[str]:
+    """Return the PCI addresses of the host's GPUs, without the function; empty where they are not known."""
+    try:
+        return frozenset(str(gpu["card"]).rpartition(".")[0] for gpu in load_json(_text(folder, RunFolder.GPUS)))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return frozenset()
 
 
 def _pids_of_others(folder: RunFolder, intent: Intent) -> frozenset[int]:

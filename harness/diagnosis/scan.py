@@ -1,7 +1,7 @@
 """Scans the lines of a log for known failures. Pure, and in bounded memory."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
@@ -9,6 +9,7 @@ from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, any_process, matcher_of
 from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
+from harness.host.gpus.kernel_resets import ADDRESS
 from harness.host.kernel_log import is_of_process, names_as_words
 
 RECOVERY_LINES = 5
@@ -43,6 +44,8 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
+# The drivers of GPUs, and of the ports that they are plugged into.
+_OF_GPUS = ("amdgpu", "kfd", "pcieport")
 STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 
@@ -72,10 +75,15 @@ def scan(
     rocm: str | None = None,
     torch: str | None = None,
     of_run: OfRun = any_process,
+    cards: Collection[str] = (),
 ) -> ScanResult:
-    """Return the findings in lines, by the signatures for these places and versions."""
+    """Return the findings in lines, by the signatures for these places and versions.
+
+    `cards`: the PCI addresses of the host's GPUs, without the function; a line of the kernel about another device then
+    says nothing of a GPU.
+    """
     matcher = matcher_of(where, rocm, torch)
-    state = _Scan(load_signatures(), of_run, is_kernel_log=where == ("kernel",))
+    state = _Scan(load_signatures(), of_run, cards, is_kernel_log=where == ("kernel",))
     for line in lines:
         state.take(line, matcher)
         if state.is_over(line):
@@ -89,6 +97,7 @@ class _Scan:
 
     signatures: Signatures
     of_run: OfRun
+    cards: Collection[str]
     is_kernel_log: bool
     fatal: list[Hit] = field(default_factory=list)
     endings: dict[str, Hit] = field(default_factory=dict)
@@ -127,10 +136,7 @@ class _Scan:
         if signature is None:
             self._forget_recovered(line)
             return
-        if signature.recovered_by and signature.recovered_by in line.text:
-            return
-        details = signature.severity == "symptom" and signature.id in self.page_faults
-        if details and line.number <= self.others_fault + DETAIL_LINES:
+        if self._says_nothing(signature, line):
             return
         hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
         if line.number <= self.build_ends and self._is_programs(hit):
@@ -204,6 +210,22 @@ class _Scan:
         if self.dump_begins and self.dump_frame is None and body.lstrip().startswith('File "'):
             self.dump_frame = line
         self.dump_begins = _DUMP.match(body) is not None
+
+    def _says_nothing(self, signature: Signature, line: Line) -> bool:
+        """Return whether a line that a signature matches is about no failure, or about that of others."""
+        if signature.recovered_by and signature.recovered_by in line.text:
+            return True
+        if self.is_kernel_log and self.signatures.classes[signature.class_].gpu and self._is_of_another_device(line):
+            return True
+        details = signature.severity == "symptom" and signature.id in self.page_faults
+        return details and line.number <= self.others_fault + DETAIL_LINES
+
+    def _is_of_another_device(self, line: Line) -> bool:
+        """Return whether a line of the kernel names devices, and none of them is a GPU or a port before one."""
+        named = ADDRESS.findall(line.text)
+        if not (named and self.cards) or any(driver in line.text for driver in _OF_GPUS):
+            return False
+        return all(address.lower().rpartition(".")[0] not in self.cards for address in named)
 
     def _forget_fault_of_another(self, line: Line) -> None:
         if not self.is_kernel_log or is_of_process(line.text):

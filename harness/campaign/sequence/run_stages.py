@@ -68,7 +68,7 @@ def run_stages(
             decided = stages.next(left)
             if isinstance(decided, StageEnd):
                 # The campaign stays open if stacks were left out, runs were not begun or GPUs are unhealthy: the same
-                # command continues once that is mended. After a spent budget nothing can be continued, so the same
+                # command continues once that is fixed. After a spent budget nothing can be continued, so the same
                 # command begins another campaign.
                 lacks = stages.left_out or decided.not_begun
                 if decided.why in ("good", "out-of-time") or (decided.why == "none" and not lacks):

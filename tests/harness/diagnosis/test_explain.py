@@ -25,6 +25,7 @@ from tests.harness.diagnosis.in_memory import explain_log
 from tests.harness.gpu_tree import a_gpu
 
 NO_GPU = "this run was given no GPU; where its program asks for one, have it use the CPU"
+NO_HANDLE = "RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 RESET = "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"
 RING = "[ 4999.0] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2"
@@ -184,6 +185,72 @@ def test_a_reset_that_came_later_does_not_count(explain: Callable[..., Explanati
 def test_the_kernel_log_explains_what_the_log_cannot(explain: Callable[..., Explanation]) -> None:
     assert explain({"failure/kernel-log.txt": RESET}, Exit(-6)).class_ == "gpu-reset"
     assert explain({"failure/kernel-log.txt": f"{PAGE_FAULT}\n{RESET}"}, Exit(-6)).class_ == "kernel-fault"
+
+
+@pytest.mark.parametrize("reported", ["", progress(8)])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        f"{PAGE_FAULT}\n[ 4990.1] amdgpu 0000:03:00.0: amdgpu:  Process {{name}} pid 471123 thread {{name}} pid 471123",
+        "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: [gfxhub0] page fault (src_id:0 ring:24 vmid:8 pasid:32770, for process "
+        "{name} pid 471123 thread {name} pid 471123)",
+    ],
+)
+def test_a_page_fault_of_a_container_has_another_pid_than_the_app_reports(
+    fault: str, reported: str, explain: Callable[..., Explanation]
+) -> None:
+    files = {"log.txt": "step 5\n", "progress-0.jsonl": reported}
+    found = explain(
+        {**files, "failure/kernel-log.txt": fault.format(name="python3")},
+        Exit(134),
+        executor="docker",
+        image=f"sha256:{'1' * 64}",
+    )
+    assert found.class_ == "kernel-fault"
+    found = explain(
+        {**files, "failure/kernel-log.txt": fault.format(name="firefox")},
+        Exit(134),
+        executor="docker",
+        image=f"sha256:{'1' * 64}",
+    )
+    assert found.class_ != "kernel-fault"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ 5000.0] iwlwifi 0000:04:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer",
+        "[ 5000.0] snd_hda_intel 0000:09:00.4: Refused to change power state from D0 to D3hot",
+    ],
+)
+def test_another_device_that_fails_is_no_failure_of_a_gpu(line: str, explain: Callable[..., Explanation]) -> None:
+    cards = json.dumps([{"card": "0000:03:00.0"}, {"card": "0000:43:00.0"}])
+    files = {"log.txt": f"{NO_HANDLE}\n", "failure/kernel-log.txt": line, "failure/gpus.json": cards}
+    assert explain(files, Exit(1)).class_ == "blas-init"
+    of_gpu = line.replace("0000:04:00.0", "0000:43:00.1").replace("0000:09:00.4", "0000:43:00.1")
+    assert explain({**files, "failure/kernel-log.txt": of_gpu}, Exit(1)).class_ == "hardware"
+
+
+@pytest.mark.parametrize(
+    ("last", "class_"),
+    [
+        ("HIP failure 'the operation cannot be performed in the present state'", "pcie-atomics"),
+        (
+            "Error while creating shared memory segment /dev/shm/nccl-Xy12Ab (size 9637888), error: No space left on "
+            "device (28)",
+            "shm",
+        ),
+        ("", "rccl"),
+    ],
+)
+def test_what_rccl_said_last_counts_before_that_it_failed(
+    last: str, class_: str, explain: Callable[..., Explanation]
+) -> None:
+    said = (
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"
+        f":94, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\nLast error:\n{last}\n"
+    )
+    assert explain({"log.txt": said}, Exit(1)).class_ == class_
 
 
 def test_both_tell_of_a_fault_of_a_kernel(explain: Callable[..., Explanation]) -> None:

@@ -256,7 +256,7 @@ def test_details_of_a_page_fault_of_another_process_do_not_count() -> None:
     )
 
     def rules(*lines: str) -> list[str]:
-        state = _Scan(others, lambda match: match.groupdict().get("pid", "7") == "7", is_kernel_log=True)
+        state = _Scan(others, lambda match: match.groupdict().get("pid", "7") == "7", (), is_kernel_log=True)
         for line in as_lines(lines, "k"):
             state.take(line, Matcher(others.of("kernel")))
         return [hit.signature.id for hit in (*state.found().every, *state.found().endings)]
