@@ -237,7 +237,10 @@ def _build(
     command += [word for label, value in sorted(labels.items()) for word in ("--label", f"{label}={value}")]
     BUILDS.mkdir(parents=True, exist_ok=True)
     log = BUILDS / f"{name}.log"
-    with log.open("w+", encoding="utf-8") as stream, tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+    with (
+        log.open("w+", encoding="utf-8", errors="replace") as stream,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as given,
+    ):
         # Do not use a pipe: if the harness is killed, the builder would get a part of the text and build a valid image
         # of it.
         given.write(dockerfile)

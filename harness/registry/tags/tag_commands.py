@@ -37,7 +37,7 @@ from harness.registry.tags.local_tags import LocalTags
 from harness.registry.tags.promote import TagClaim, choose_claims, claims_of, evidence_of
 from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
-from harness.registry.tags.suspension import suspension_by
+from harness.registry.tags.suspension import Suspension, suspension_by
 
 # Most tags in force in a registry: a tag is of one scope, and each takes a request of its own.
 MOST_TAGS = 200
@@ -239,10 +239,11 @@ def _promote(
         digest = push_image(engine, image.id, remote_name(registry, cell), notify)
         attest_image(engine, cell, image, repository_in(registry), digest, notify)
     evidence = draft.model_copy(update={"digest": digest, "previous": looked[0][1].tag})
-    if registry and not _is_there(evidence, *looked[0], now):
+    suspension = suspension_by(results, matrix)
+    if registry and not _is_there(evidence, *looked[0], now, suspension):
         attest_evidence(evidence)
     for place, seen in looked:
-        if not _is_there(evidence, place, seen, now):
+        if not _is_there(evidence, place, seen, now, suspension):
             move_tag(place, TagMove(move="promoted", at=now, evidence=evidence), seen)
     return evidence
 
@@ -253,10 +254,10 @@ def _places(results: Results, engine: Engine | None, registry: str | None) -> Se
     return [RegistryTags(registry), local] if registry else [local]
 
 
-def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
-    """Return whether the tag is in force in a place, with evidence from the same runs."""
+def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float, suspension: Suspension) -> bool:
+    """Return whether the tag is in force in a place and not suspended, with evidence from the same runs."""
     kept = standing_tags(seen.moves).get(evidence.tag)
-    if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
+    if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence) or suspension(kept):
         return False
     return (kept.repository, kept.digest, kept.run_ids) == (evidence.repository, evidence.digest, evidence.run_ids)
 

@@ -16,6 +16,7 @@ from harness.evidence.verdicts.recommend import most_useful, most_useful_before,
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promotions import KnownGood
+from harness.registry.tags.suspension import why_suspended
 from harness.report.invocation import Invocation
 from harness.report.reader import Reader
 from harness.report.sections.choice import Tags
@@ -105,7 +106,8 @@ def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> 
     on_own_bars = [row.run_id for row in rows if row.workload == OWN_DATA and not row.imported]
     followed = [*([towards.last] if towards else []), *(one.newest for one in found[:1]), *on_own_bars[-1:]]
     intents = {run_id: record.intent for run_id in followed if (record := runs.read(run_id))}
-    valid = [one for one in promoted if reader.now < one.expires_at and host_kind in (None, one.host_kind)]
+    in_force = (one for one in promoted if reader.now < one.expires_at and host_kind in (None, one.host_kind))
+    valid = [one for one in in_force if why_suspended(one, rows, runs.counts, runs.verdicts) is None]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     # Recommend only cells that are in the matrix and not excluded.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}

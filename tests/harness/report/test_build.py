@@ -306,15 +306,26 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     assert "fresh-allocator" not in " ".join(answers([row, variant], row.host_kind))
 
 
-@pytest.mark.parametrize(("expires", "stands"), [(2e9, True), (1e9, False)])
-def test_a_tag_counts_until_its_evidence_expires(
-    make_record: Make, matrix: Matrix, tmp_path: Path, expires: float, stands: bool
+@pytest.mark.parametrize(
+    ("expires", "later", "stands"),
+    [(2e9, "completed", True), (1e9, "completed", False), (2e9, "host-fault", False)],
+)
+def test_a_tag_counts_until_its_evidence_expires_or_it_is_suspended(
+    make_record: Make,
+    make_evidence: Callable[..., KnownGood],
+    matrix: Matrix,
+    tmp_path: Path,
+    expires: float,
+    later: str,
+    *,
+    stands: bool,
 ) -> None:
-    row = Row.of(make_record("r1"))
+    row = Row.of(make_record("r1", executor="docker"))
     given: dict[str, Any] = {"cell": row.cell, "environment_hash": row.environment_hash, "expires_at": expires}
-    given |= {"scope": "cpu", "host_kind": row.host_kind}
-    promoted = KnownGood.model_construct(tag="known-good-cpu", **given)
-    report = build_report(Results(tmp_path), [row], matrix, {}, count_runs([row]), Reader(1.5e9), [promoted])
+    given |= {"scope": "cpu", "host_kind": row.host_kind, "promoted_at": row.finished + 1}
+    promoted = make_evidence(tag="known-good-cpu", **given)
+    rows = [row, row._replace(run_id="r2", outcome=later, started=row.started + 9, finished=row.finished + 9)]
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1.5e9), [promoted])
     assert ("`known-good-cpu`" in report.answers.use[0]) is stands
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
+from harness.base.errors import UserError
 from harness.environments.docker import build, own_images
 from harness.environments.docker.images import Image
 from harness.host.engine_client import TooLargeAnswerError
@@ -55,3 +56,12 @@ def test_an_image_is_on_the_disk_once_it_is_built(tmp_path: Path, monkeypatch: p
     engine: Any = SimpleNamespace(builder=builder, sync_images=lambda: synced.append("images"))
     build._build(engine, "cpu", "FROM scratch", {}, ())
     assert synced == ["images"]
+
+
+def test_what_a_builder_prints_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "BUILDS", tmp_path)
+    says = r"printf 'ERROR: failed to solve: \342\206\n'; exit 1"
+    builder = SimpleNamespace(program="sh", build=("-c", says), variables={})
+    engine: Any = SimpleNamespace(builder=builder, folder=tmp_path)
+    with pytest.raises(UserError, match="could not be built: "):
+        build._build(engine, "cpu", "FROM scratch", {}, ())

@@ -26,12 +26,12 @@ MakeRecord = Callable[..., Record]
 @pytest.fixture
 def row(make_record: MakeRecord) -> Row:
     """Return a run of the image in a container, after the promotion."""
-    return Row.of(make_record("later", executor="docker", started=NOW))
+    return Row.of(make_record("later", executor="docker", started=NOW))._replace(finished=NOW + 50)
 
 
 @pytest.fixture
 def evidence(make_evidence: Callable[..., KnownGood]) -> KnownGood:
-    return make_evidence(promoted_at=NOW - 60, expires_at=NOW + 60)
+    return make_evidence(promoted_at=NOW - 60, expires_at=NOW + 60, run_ids=("r0",))
 
 
 def told(evidence: KnownGood, rows: Sequence[Row], steps: Sequence[HealthStep] = ()) -> str | None:
@@ -56,7 +56,9 @@ def test_a_later_run_that_is_a_host_fault_suspends_it(evidence: KnownGood, row: 
     [
         ({"workload_hash": "a training of the user's"}, True),
         ({"host_kind": "another kernel here"}, True),
-        ({"started": NOW - 61}, False),
+        ({"started": NOW - 61}, True),
+        ({"started": NOW - 3600, "finished": NOW - 61}, False),
+        ({"run_id": "r0"}, False),
         ({"cell": "another"}, False),
         ({"environment_hash": "rebuilt"}, False),
         ({"executor": "process"}, False),

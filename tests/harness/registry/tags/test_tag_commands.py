@@ -11,6 +11,7 @@ from docker.errors import ImageNotFound
 from harness.base.errors import UserError
 from harness.environments.docker.images import REVISION
 from harness.evidence.files.run_files import Intent, Record
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
@@ -24,6 +25,7 @@ from harness.registry.tags import tag_commands
 from harness.registry.tags.promote import TagClaim, claims_of
 from harness.registry.tags.promotions import KnownGood, TagMove, read_moves, to_line
 from harness.registry.tags.registry_tags import HISTORY, HISTORY_TAG
+from harness.registry.tags.suspension import suspension_by
 from harness.registry.tags.tag_commands import MOST_TAGS, _promote, tag_history, tag_states
 from tests.harness.fake_registry import FakeRegistry
 
@@ -84,7 +86,8 @@ def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pyte
     def make(registry: str | None, **options: Any) -> KnownGood:
         api.labels = {REVISION: options.pop("revision", "0" * 40)}
         options = {"replace": None, "dry_run": False, **options}
-        return _promote(results, matrix, claim, engine, registry, NOW, lambda _: None, **options)
+        now = options.pop("now", NOW)
+        return _promote(results, matrix, claim, engine, registry, now, lambda _: None, **options)
 
     return make
 
@@ -106,6 +109,21 @@ def test_promoted_on_this_host_alone_an_image_is_still_known_by_its_digest(
     assert promote(None, dry_run=True).reference == pushed.reference
     # A promotion on the same runs is the same promotion, and is not written again.
     assert [move.evidence for move in read_moves(results)] == [pushed]
+
+
+def test_promoting_again_ends_a_suspension(
+    promote: Promote, results: Results, matrix: Matrix, make_record: Callable[..., Record]
+) -> None:
+    evidence = promote(None)
+    about = {"executor": "docker", "gpus": (0,), "workload": "own-data", "family": "8" * 64}
+    fault = make_record("later", "host-fault", "unhealthy-gpu", started=NOW - 30, **about)
+    results.begin(fault.intent)
+    results.finish(fault.model_copy(update={"finished": NOW + 1}))
+    Index(results).add(fault.model_copy(update={"finished": NOW + 1}))
+    assert suspension_by(results, matrix)(evidence)
+    again = promote(None, now=NOW + 60)
+    assert read_moves(results)[-1].evidence == again
+    assert suspension_by(results, matrix)(again) is None
 
 
 def test_a_tag_of_a_cell_that_the_matrix_lacks_is_not_valid_here(
