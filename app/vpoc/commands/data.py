@@ -80,6 +80,9 @@ def synth_command(output: Path, sessions: int, seed: int, force: bool) -> None:
     "--vix",
     help="CSV of VIX values: a date and a close, or bars with a stamp.  [default: the column vix of the bars]",
 )
+@click.option(
+    "--vix-zone", help="Time zone of the stamps of VIX bars without an offset; --zone is of the bars of ES alone."
+)
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
 @ACCEPT_OPTION
 @READING_OPTIONS
@@ -88,6 +91,7 @@ def synth_command(output: Path, sessions: int, seed: int, force: bool) -> None:
 def merge_command(
     bars: Path,
     vix: Path | None,
+    vix_zone: str | None,
     output: Path,
     accepted: tuple[str, ...],
     force: bool,
@@ -108,7 +112,7 @@ def merge_command(
 
     require_output(output, bars, vix)
     require_replaceable(output, "merge", force=force)
-    merged = join(bars, vix, accepted=accepted, **_reading(**how))
+    merged = join(bars, vix, vix_zone=vix_zone, accepted=accepted, **_reading(**how))
     write_own(output, "merge", merged.csv)
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))

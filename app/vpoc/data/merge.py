@@ -90,6 +90,7 @@ def merge(
     vix_path: Path | None,
     zone: str | None = None,
     *,
+    vix_zone: str | None = None,
     stamp_side: str | None = None,
     columns: Mapping[str, str] | None = None,
     symbol: str | None = None,
@@ -99,9 +100,9 @@ def merge(
     """Join the bars with the last VIX value published by the END of each bar; never a later one.
 
     Of several contracts at the same time the front one of each session is kept, or `symbol`. Rows are sorted and exact
-    duplicates dropped. The other arguments are as in `read_vendor`. UserError for a file that cannot be read, a zone or
-    side of the stamps that nothing shows, impossible bars, two different bars with the same stamp, and data that is not
-    plausible by a rule which is not `accepted`.
+    duplicates dropped. `vix_zone` is that of VIX bars, as in `read_vix`; the other arguments are as in `read_vendor`.
+    UserError for a file that cannot be read, a zone or side of the stamps that nothing shows, impossible bars, two
+    different bars with the same stamp, and data that is not plausible by a rule which is not `accepted`.
     """
     read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol, dates=dates)
     if vix_path is None and "vix" not in read.frame.columns:
@@ -113,7 +114,7 @@ def merge(
     if vix_path is None:
         vix, age_days, kind = unique["vix"].to_numpy(), np.zeros(len(ts)), "VIX of the same file"
     else:
-        published = read_vix(vix_path, zone, dates)
+        published = read_vix(vix_path, vix_zone, dates)
         require_vix(vix_path, published, accepted)
         vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
         kind = "daily VIX" if published.daily else "intraday VIX"

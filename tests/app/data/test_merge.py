@@ -195,7 +195,7 @@ def test_vix_bars_with_times_of_digits(files):
     """TradeStation's export, with the zone that it does not say."""
     vix = "Date,Time,Close\n01/16/2024,1000,13.2\n01/16/2024,1005,13.4\n01/16/2024,1010,13.6\n"
     bars, vix = files(bars_csv("2024-01-16T15:09:00Z"), vix)
-    merged = merge(bars, vix, zone="America/New_York")
+    merged = merge(bars, vix, vix_zone="America/New_York")
     assert (merged.vix, rows(merged)["vix"].to_list()) == ("intraday VIX", ["13.40"])
 
 
@@ -251,12 +251,36 @@ def test_an_intraday_vix_is_known_at_the_end_of_its_bar(files):
     assert rows(merged)["vix"].to_list() == [None, "13.20", "13.20", "13.40", "13.40"]
 
 
-def test_vix_bars_without_an_offset_need_a_zone(files):
+def test_vix_bars_without_an_offset_need_a_zone_of_their_own(files):
+    """That of the bars of ES is not taken: Cboe's own clock, for one, is Chicago's."""
     vix = "Date,Time,Close\n2024-01-02,09:30:00,13.2\n2024-01-02,09:31:00,13.4\n"
     paths = files(bars_csv("2024-01-02T14:31:00Z"), vix)
-    with pytest.raises(UserError, match="VIX bars do not say their time zone; say it with --zone"):
-        merge(*paths)
-    assert rows(merge(*paths, zone="America/New_York"))["vix"].to_list() == ["13.40"]
+    with pytest.raises(UserError, match="VIX bars do not say their time zone; say it with --vix-zone"):
+        merge(*paths, zone="America/New_York")
+    assert rows(merge(*paths, vix_zone="America/New_York"))["vix"].to_list() == ["13.40"]
+
+
+@pytest.mark.parametrize("wrong", ["America/New_York", "America/Chicago", "UTC"])
+@pytest.mark.parametrize("zone", ["America/New_York", "America/Chicago", "UTC"])
+@pytest.mark.parametrize("minutes", [1, 5, 15, 30])
+@pytest.mark.parametrize("night", [False, True])
+def test_a_zone_that_moves_the_close_of_the_vix_is_refused(files, zone, wrong, minutes, night):
+    """An hour too early, each bar of ES would have the VIX of an hour later."""
+    utc = pl.datetime_range(pl.datetime(2024, 1, 8), pl.datetime(2024, 1, 13), f"{minutes}m", eager=True)
+    new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
+    minute = new_york.dt.hour().cast(pl.Int64) * 60 + new_york.dt.minute()
+    begun = new_york.filter(minute.is_between(570, 974) | night & ((minute < 565) | (minute >= 1215)))
+    local = begun.dt.convert_time_zone(zone).dt.to_string("%Y-%m-%d %H:%M:%S")
+    lines = (f"{stamp},{10 + row / 100}\n" for row, stamp in enumerate(local))
+    bars, vix = files(bars_csv("2024-01-09T16:00:00Z"), "datetime,close\n" + "".join(lines))
+    if wrong != zone:
+        moved = f"--vix-zone {wrong} does not put the last VIX bar of the days at 16:15 New York, but {zone} does"
+        with pytest.raises(UserError, match=moved):
+            merge(bars, vix, vix_zone=wrong)
+        return
+    published = begun.dt.epoch("s") + minutes * 60
+    known = int((published <= 1_704_816_060).sum()) - 1
+    assert rows(merge(bars, vix, vix_zone=zone))["vix"].to_list() == [f"{10 + known / 100:.2f}"]
 
 
 def test_a_later_vix_changes_nothing_before_it(files):

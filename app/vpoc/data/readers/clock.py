@@ -49,12 +49,14 @@ def starts(
     zone: str | None,
     side: str | None,
     documented: str | None,
+    option: str = "--zone",
 ) -> BarStarts:
     """Return when the bars with these stamps begin. `where` returns the place of a row for messages.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
-    have. What is not given is detected from the daily break of the market, 17:00 to 18:00 New York, and from the first
-    bar after it, which begins at 18:00. UserError when that is not conclusive.
+    have; messages name the `option` that gives the zone. What is not given is detected from the daily break of the
+    market, 17:00 to 18:00 New York, and from the first bar after it, which begins at 18:00. UserError when that is not
+    conclusive.
     """
     if zone is not None:
         require_zone(path, zone)
@@ -66,10 +68,10 @@ def starts(
     else:
         found = _settle(path, unique, step, known, side, documented)
     if zone is not None and known == zone and not stamps.utc:
-        _require_fitting(path, unique, step, zone, found[1])
+        _require_fitting(path, unique, step, zone, found[1], option)
     if found[1] == "end" and len(unique) < 2:
         raise UserError(f"{path}: one bar does not show how long it is, so its start is not known; give more bars")
-    ts = stamps.seconds if stamps.utc else _all_to_utc(stamps.seconds, found[0], where)
+    ts = stamps.seconds if stamps.utc else _all_to_utc(stamps.seconds, found[0], where, option)
     return BarStarts(_begins(ts, step, found[1]), found[0], found[1], step)
 
 
@@ -126,11 +128,11 @@ def _fits(
         stamps = unique if by_close else begins
         wall, sharp = _quarters(begins), stamps[stamps % QUARTER == 0]
         for zone in zones:
-            quarters = _moved(wall, zone)
+            quarters = moved(wall, zone)
             share = _share(quarters, step)
             if share is None:
                 continue
-            shown = _moved(sharp, zone)
+            shown = moved(sharp, zone)
             if not (_closes(shown) if by_close else _opens(quarters, shown, side)):
                 continue
             if not any(np.array_equal(quarters, other) for *_, other in found):
@@ -148,7 +150,7 @@ def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequ
     for side in sides:
         begins = _begins(unique, step, side)
         for zone in zones:
-            utc = _moved(begins, zone)
+            utc = moved(begins, zone)
             day, minute = _wall_clock(utc)
             if not len(day) or minute.min() < RTH_OPEN or minute.max() >= AS_OF:
                 continue
@@ -165,22 +167,22 @@ def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
     for side in sides:
         wall = _quarters(_begins(unique, step, side))
         for zone in (*ZONES, *FIXED_ZONES):
-            quarters = _moved(wall, zone)
+            quarters = moved(wall, zone)
             seen = any(zone == name or np.array_equal(quarters, other) for name, other in found)
             if not seen and _share(quarters, step) is not None:
                 found.append((zone, quarters))
     return found[0][0] if len(found) == 1 else None
 
 
-def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
+def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str, option: str) -> None:
     """Raise UserError when the break does not fit in the user's zone, but does in another zone."""
-    if has_break(_moved(_quarters(_begins(unique, step, side)), zone), step):
+    if has_break(moved(_quarters(_begins(unique, step, side)), zone), step):
         return
     others = _fits(unique, step, ZONES, (side,))
     if others:
         raise UserError(
-            f"{path}: --zone {zone} does not put the daily break at 17:00-18:00 New York, but {others[0][1]} does; "
-            "correct --zone"
+            f"{path}: {option} {zone} does not put the daily break at 17:00-18:00 New York, but {others[0][1]} does; "
+            f"correct {option}"
         )
 
 
@@ -194,7 +196,7 @@ def _quarters(begins: Ints) -> Ints:
     return _unique(begins // QUARTER) * QUARTER
 
 
-def _moved(wall: Ints, zone: str) -> Ints:
+def moved(wall: Ints, zone: str) -> Ints:
     """Return seconds on the clock of `zone`, sorted, in UTC, without times that do not exist or exist twice."""
     return wall if zone == "UTC" else _unique(as_seconds(_to_utc(wall, zone).drop_nulls()))
 
@@ -266,12 +268,12 @@ def _unique(values: Ints) -> Ints:
     return values[fresh]
 
 
-def _all_to_utc(seconds: Ints, zone: str, where: Callable[[int], str]) -> Ints:
+def _all_to_utc(seconds: Ints, zone: str, where: Callable[[int], str], option: str) -> Ints:
     utc = _to_utc(seconds, zone)
     if utc.null_count():
         row = int(utc.is_null().arg_max() or 0)
         stamp = np.datetime64(int(seconds[row]), "s")
-        raise UserError(f"{where(row)}: {stamp} does not exist, or exists twice, in {zone}; check --zone")
+        raise UserError(f"{where(row)}: {stamp} does not exist, or exists twice, in {zone}; check {option}")
     return as_seconds(utc)
 
 

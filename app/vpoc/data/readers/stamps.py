@@ -193,7 +193,7 @@ def require_zone(path: Path, zone: str) -> None:
     try:
         pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(zone)
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"{path}: {zone}: no such time zone; use a name such as --zone America/New_York") from error
+        raise UserError(f"{path}: {zone}: no such time zone; use a name such as America/New_York") from error
 
 
 def as_seconds(stamps: pl.Series) -> Ints:

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Floats, Ints
-from vpoc.data.bars import DAY_SECONDS
-from vpoc.data.exchange.sessions import ZONE
-from vpoc.data.readers.clock import starts
+from vpoc.data.bars import DAY_SECONDS, bar_seconds
+from vpoc.data.exchange.sessions import EVENING, ZONE, new_york
+from vpoc.data.readers.clock import MOST, QUARTER, ZONES, moved, starts
 from vpoc.data.readers.column_names import COLUMN_NAMES, find_columns, stamp_text, tidy, with_time
 from vpoc.data.readers.stamps import DATE_FORMATS, DAY_FIRST, MONTH_FIRST, as_seconds, require_years, written
 from vpoc.data.readers.text import open_text, read_text
@@ -31,6 +31,10 @@ MONTH_DAYS = (28, 31)
 """Days from a day of a month to the same day of the next."""
 PUBLISHED = time(16, 15)
 """New York time from which the VIX close of a day is known."""
+CLOSES = (960, 975)
+"""Minutes of the day in New York at which VIX bars may end: 16:00 and 16:15."""
+FEWEST_DAYS = 3
+ZONE_OPTION = "--vix-zone"
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,10 @@ def read_vix(path: Path, zone: str | None = None, dates: str | None = None) -> V
 
     The close of a day is known from 16:15 New York time on, also in a file with the times at which days begin, that of
     a shorter bar at its end; stamps of bars are taken as their starts, which is never too early. `zone` applies to
-    stamps without an offset; `dates` says whether month or day comes first if the rows do not show it. UserError, with
-    the line, for a date or value that cannot be read, two values for one time, and a value that is not above zero; also
-    for values of weeks or months, whose dates do not say when each was known.
+    stamps of bars without an offset; `dates` says whether month or day comes first if the rows do not show it.
+    UserError, with the line, for a date or value that cannot be read, two values for one time, and a value that is not
+    above zero; also for a zone in which the days do not end with the VIX's, as they do in another one, and for values
+    of weeks or months, whose dates do not say when each was known.
     """
     text = open_text(path)
     if not text.levels:
@@ -160,15 +165,43 @@ def _of_bars(table: Table, zone: str | None, dates: str | None) -> tuple[Ints, b
         stamps = written(table, dates)
     if not stamps.utc and stamps.zone is None and zone is None:
         raise UserError(
-            f"{table.path}: the stamps of the VIX bars do not say their time zone; say it with --zone, or write them "
-            "as 2018-01-02T14:30:00Z"
+            f"{table.path}: the stamps of the VIX bars do not say their time zone; say it with {ZONE_OPTION}, or write "
+            "them as 2018-01-02T14:30:00Z"
         )
-    begun = starts(table.path, stamps, table.line, zone=zone, side="start", documented=None)
+    begun = starts(table.path, stamps, table.line, zone=zone, side="start", documented=None, option=ZONE_OPTION)
     steps = np.diff(np.unique(begun.ts))
     # Days may begin an hour earlier or later than the day before; weekends and holidays are missing.
     if len(steps) and steps.min() >= SHORTEST_DAY and np.median(steps) < 2 * DAY_SECONDS:
         return _next_publication(begun.ts), True
+    if not stamps.utc and stamps.zone is None and zone is not None:
+        _require_close(table.path, np.unique(stamps.seconds), zone)
     return begun.ts + begun.bar_seconds, False
+
+
+def _require_close(path: Path, wall: Ints, zone: str) -> None:
+    """Raise UserError when bars do not end with the VIX's day in the user's zone, but do in another zone.
+
+    The daily break of the bars of ES is no help: those of the VIX may have no bars at night.
+    """
+    if _end_with_the_day(wall, zone):
+        return
+    for other in ZONES:
+        if _end_with_the_day(wall, other):
+            raise UserError(
+                f"{path}: {ZONE_OPTION} {zone} does not put the last VIX bar of the days at 16:15 New York, but "
+                f"{other} does; correct {ZONE_OPTION}"
+            )
+
+
+def _end_with_the_day(wall: Ints, zone: str) -> bool:
+    """Return whether on most days the last bar before the evening is near the VIX's close, with stamps of `zone`."""
+    day, minute = new_york(moved(wall, zone))
+    by_day = day[minute < EVENING]
+    lasts = minute[minute < EVENING][np.searchsorted(by_day, np.unique(by_day), side="right") - 1]
+    # Stamps may mark either side of a bar; with a quarter of an hour, no other zone of whole hours fits.
+    either = max(bar_seconds(wall), QUARTER) // 60
+    near = (lasts >= CLOSES[0] - either) & (lasts <= CLOSES[1] + either)
+    return len(lasts) >= FEWEST_DAYS and bool(np.mean(near) > MOST)
 
 
 def _next_publication(begun: Ints) -> Ints:
