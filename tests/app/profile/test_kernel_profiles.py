@@ -95,6 +95,7 @@ def made(sessions):
         found=sizes,
         complete=place >= 0,
         contract=np.zeros(len(sessions), dtype=np.int64),
+        mixed=place < 0,
         in_progress=False,
     )
 

@@ -88,7 +88,7 @@ def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> S
             for place in np.flatnonzero(missing > 0)
         ],
     }
-    return SessionQuality(facts, [*_warnings(facts), *_absent(counted)], too_few)
+    return SessionQuality(facts, [*_warnings(facts), *_mixed(counted), *_absent(counted)], too_few)
 
 
 def _rolls(found: Findings, sessions: Sessions) -> list[dict[str, Any]]:
@@ -133,6 +133,17 @@ def _of_longer_bars(short: Sequence[Mapping[str, Any]]) -> str:
     if not longer.is_integer() or number < 2 or number <= len(short) / 2:
         return ""
     return f"; {number} of them have one of every {longer:.0f} bars: join only files of one bar length"
+
+
+def _mixed(sessions: Sessions) -> list[str]:
+    """Warn of sessions whose contract changes in regular hours: one profile of both would compare their prices."""
+    dates = sessions.date[sessions.mixed]
+    if not len(dates):
+        return []
+    return [
+        f"in {len(dates)} session(s) the contract changes in regular hours, and training leaves them out; the first is "
+        f"{day(dates[0])}"
+    ]
 
 
 def _absent(sessions: Sessions) -> list[str]:

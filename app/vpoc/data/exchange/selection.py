@@ -51,7 +51,7 @@ def select_sessions(
     """
     giving = sessions.complete.copy()
     if rows == "bar":
-        giving[-1:] |= sessions.in_progress
+        giving[-1:] |= sessions.in_progress & ~sessions.mixed[-1:]
     before: Ints = np.cumsum(sessions.complete) - sessions.complete
     full = sessions.complete & (sessions.close == sessions.close.max(initial=0))
     adjacent = np.zeros(len(sessions), dtype=np.bool_)

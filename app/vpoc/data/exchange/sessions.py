@@ -34,8 +34,9 @@ class Sessions:
     `start`..`stop`-1 are RTH; `stop`..`end`-1 come after RTH and end by 17:00.
     `expected`: RTH bars of a full session.
     `found`: RTH bars that are there (minutes with a trade, if rows are trades).
-    `complete`: whether RTH is over and 95 % of its bars are there.
+    `complete`: whether RTH is over, and 95 % of its bars are there and of one contract.
     `contract`: of the first RTH bar, -1 without any.
+    `mixed`: whether RTH has bars of several contracts.
     `in_progress`: whether the file ends with an RTH bar of the last session that ends before the close.
     """
 
@@ -52,6 +53,7 @@ class Sessions:
     found: Ints
     complete: Flags
     contract: Ints
+    mixed: Flags
     in_progress: bool
 
     def __len__(self) -> int:
@@ -118,6 +120,7 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = Fals
     last_end = int(bars.ts[-1]) + step
     in_progress = not continues and bool(stop[-1] == len(bars) and stop[-1] > start[-1] and last_end < ends[-1])
     complete[-1] &= not in_progress
+    mixed = _mixed(bars.contract, start, stop)
     return Sessions(
         date=date,
         number=number,
@@ -130,8 +133,9 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = Fals
         end=np.maximum(end, stop),
         expected=expected,
         found=found,
-        complete=complete,
+        complete=complete & ~mixed,
         contract=np.where(stop > start, bars.contract[np.minimum(start, len(bars) - 1)], -1),
+        mixed=mixed,
         in_progress=in_progress,
     )
 
@@ -207,6 +211,13 @@ def _minutes_with_rows(ts: Ints, start: Ints, stop: Ints) -> Ints:
     fresh = np.concatenate([[1], minute[1:] != minute[:-1]]).cumsum()
     last = np.maximum(stop - 1, 0)
     return np.where(stop > start, fresh[last] - fresh[np.minimum(start, len(ts) - 1)] + 1, 0)
+
+
+def _mixed(contract: Ints, start: Ints, stop: Ints) -> Flags:
+    """Return whether the contract changes among the bars `start`..`stop`-1 [sessions]; not where there are none."""
+    changes = np.concatenate([[0], np.cumsum(contract[1:] != contract[:-1])])
+    mixed: Flags = changes[np.maximum(stop - 1, 0)] > changes[np.minimum(start, len(contract) - 1)]
+    return mixed
 
 
 def _require_grid(bars: Bars, start: Ints, stop: Ints, opens: Ints) -> None:

@@ -158,6 +158,19 @@ def test_a_roll_is_where_the_symbol_changes(minutes, tmp_path):
     ]
 
 
+def test_a_symbol_that_changes_in_regular_hours_is_reported(minutes, tmp_path):
+    header, *lines = minutes.read_text().splitlines()
+    path = tmp_path / "rolled.csv"
+    told = (
+        "in 1 session(s) the contract changes in regular hours, and training leaves them out; the first is 2018-01-18"
+    )
+    for clock, found in (("15:30", [told]), ("14:29", [])):
+        cut = next(row for row, line in enumerate(lines) if line.startswith(f"2018-01-18T{clock}"))
+        named = [f"{line},{'ESH8' if row < cut else 'ESM8'}" for row, line in enumerate(lines)]
+        path.write_text("\n".join([f"{header},symbol", *named]) + "\n")
+        assert [warning for warning in inspect(path).warnings if "contract" in warning] == found
+
+
 BAR = {"open": "4000.00", "high": "4000.50", "low": "4000.00", "close": "4000.25", "volume": "1"}
 FLAT = {"open": "4000.00", "high": "4000.00", "low": "4000.00", "close": "4000.00", "volume": "3"}
 

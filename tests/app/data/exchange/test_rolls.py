@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vpoc.data.exchange.rolls import roll_numbers
+from vpoc.data.exchange.selection import select_sessions
 from vpoc.data.exchange.sessions import split_sessions
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
@@ -52,6 +53,27 @@ def test_where_the_symbol_changes(bars, sessions):
 def test_a_symbol_that_changes_in_the_night_or_after_the_close_counts_from_the_next_regular_hours(bars, sessions):
     for start in (sessions.start[7] - 3, sessions.stop[6]):
         assert numbers(by_contract(bars, [start]), "column", ("ESM8", "ESU8")) == [0] * 7 + [1] * 19
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, None), (-1, None), (10, 11)])
+def test_a_session_of_two_contracts_is_not_complete(bars, sessions, first, last):
+    """A profile of both would have prices on either side of the jump; one bar of another contract suffices."""
+    regular = np.arange(len(bars))[sessions.start[7] : sessions.stop[7]]
+    changes = [regular[first], *([regular[last]] if last else [])]
+    found = by_contract(bars, changes)
+    assert np.flatnonzero(found.mixed).tolist() == [7]
+    assert np.flatnonzero(found.complete != sessions.complete).tolist() == [7]
+    assert sessions.complete[7]
+
+
+def test_a_session_in_progress_of_two_contracts_gives_no_rows(bars, sessions):
+    cut = bars.take(slice(0, int(sessions.stop[-1]) - 5))
+    vix = np.ones(len(sessions))
+    for change, giving in ((sessions.start[-1] + 9, []), (sessions.start[-1] - 3, [25])):
+        found = by_contract(cut, [change])
+        assert found.in_progress
+        rolls = np.zeros(len(found), dtype=np.int64)
+        assert select_sessions(found, rolls, vix, rows="bar", lookback=25).sessions.tolist() == giving
 
 
 def test_a_session_without_regular_hours_has_no_contract(bars, sessions):
