@@ -55,6 +55,8 @@ def shrinking_runs(over: Over, bench: Bench, failed: FailedRun, max_runs: int, d
     Raises:
         UserError: when the cell cannot be made ready, or the data cannot be read.
     """
+    # What a killed harness left in the main results folder may still hold the GPU that this search waits for.
+    close_leftovers(bench, display)
     bench.make_ready(failed.cell, failed.workload, display)
     own, name = bench_of_search(bench, over, failed)
     chunks = read_chunks(failed.data) if over == "data" else None

@@ -14,7 +14,7 @@ from harness.campaign.bench.plan import PlannedRun
 from harness.campaign.controls.shrink import EnoughSteps, FailedRun, Over, failed_run, require_shrinkable, same_failure
 from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs, smaller_models
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
@@ -97,6 +97,15 @@ def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) ->
     made = list(bench.made)
     assert search(bench, "steps", failed, lambda _: FAILED_AT) == found
     assert bench.made == made
+
+
+def test_what_a_killed_harness_left_is_closed_first(
+    bench: Shaped, failed: FailedRun, make_intent: Callable[..., Intent]
+) -> None:
+    left = make_intent("left", host=bench.host, owner_pid=2**22 + 1)
+    bench.results.begin(left)
+    search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert bench.results.has_record("left")
 
 
 def test_a_run_that_failed_before_its_first_step_has_that_in_words(

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.campaign.bench.plan import Plan, placements
 from harness.campaign.planning import tallies as reading
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.tallies import Tallies
 from harness.environments.capabilities import capabilities_of
 from harness.evidence.files.run_files import Record
+from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
 from harness.host.facts import HostFacts
@@ -82,6 +84,18 @@ def test_a_failure_counts_as_what_its_evidence_explains(
     told = {"rule": "r", "class": "missing-arch", "cause": "c", "remedy": "r", "link": None, "presets": (), "lines": ()}
     bench.results.finish(Record.model_validate({**record.model_dump(), "explanation": told}))
     assert counted(tallies) == {CANDIDATE: (0, 1, {"missing-arch": 1})}
+
+
+def test_a_failure_whose_record_is_damaged_counts_by_its_diagnosis(
+    tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise UserError("record.json: is damaged")
+
+    leave("r1", "failed", "app-error")
+    assert tallies.tried()
+    monkeypatch.setattr(Results, "record", damaged)
+    assert counted(tallies) == {CANDIDATE: (0, 1, {"app-error": 1})}
 
 
 @pytest.mark.parametrize(
