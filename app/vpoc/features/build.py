@@ -14,7 +14,7 @@ import polars as pl
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import Bars
-from vpoc.data.exchange.rolls import roll_numbers
+from vpoc.data.exchange.rolls import roll_numbers, rolls_sha256
 from vpoc.data.exchange.selection import (
     FEWEST,
     SHORTEST_LOOKBACK,
@@ -269,4 +269,5 @@ def feature_set(
         market=market_of(bars.symbols, days, trained),
         accepted=accepted,
         smaller_kept=bars.smaller_kept,
+        rolls_sha256=rolls_sha256(options.rolls),
     )

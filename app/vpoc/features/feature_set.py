@@ -19,6 +19,7 @@ class FeatureSet:
     `market`: the market of the data.
     `accepted`: rules of the gate that the data breaks and that were accepted.
     `smaller_kept`: as in Bars.
+    `rolls_sha256`: SHA-256 of the file that `options.rolls` names; empty for a word.
     """
 
     frame: pl.DataFrame
@@ -32,6 +33,7 @@ class FeatureSet:
     market: Market = UNKNOWN_MARKET
     accepted: tuple[str, ...] = ()
     smaller_kept: tuple[str, ...] = ()
+    rolls_sha256: str = ""
 
     def summary(self) -> str:
         """Return the number of sessions used, why others were not, and the notes, as part of a sentence."""

@@ -17,6 +17,7 @@ from vpoc.checksummed_parquet import (
     read_checksummed,
     write_checksummed,
 )
+from vpoc.data.exchange.rolls import rolls_sha256
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.feature_set import FeatureSet
@@ -133,7 +134,8 @@ def require_same_features(
 ) -> None:
     """Raise UserError when `features`, read from `path`, were not made from this data and these options.
 
-    The same error is raised when the data breaks a rule that was accepted then and is not `accepted` now.
+    The same error is raised when the file of rolls has changed since, and when the data breaks a rule that was accepted
+    then and is not `accepted` now.
     """
     # The number of sessions computed at a time does not change the features.
     options = replace(options, chunk_size=features.options.chunk_size)
@@ -148,6 +150,10 @@ def require_same_features(
                 f"{path}: made with {option} {made[name]}, but this run has {option} {value}; "
                 "make it again with `vpoc features` from this data and these options"
             )
+    if features.rolls_sha256 != rolls_sha256(options.rolls):
+        raise UserError(
+            f"{path}: made with other rolls than {options.rolls} has now; make it again with `vpoc features`"
+        )
     for rule in features.accepted:
         if rule not in accepted:
             raise UserError(

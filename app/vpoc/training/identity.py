@@ -27,6 +27,7 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
         # With a schedule the rate of a step depends on the total number of steps.
         "epochs": None if options.schedule == "constant" else options.epochs,
         "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
+        **({"rolls_sha256": run.features.rolls_sha256} if run.features.rolls_sha256 else {}),
         **{name: value for name, value in asdict(run.features.options).items() if name != "chunk_size"},
     }
 

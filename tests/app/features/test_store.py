@@ -52,7 +52,7 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
     found = json.loads(pl.read_parquet_metadata(tmp_path / "f.parquet")["vpoc"])
     assert list(found) == [
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
-        *("sessions_total", "sessions_used", "left_out", "market", "accepted", "smaller_kept"),
+        *("sessions_total", "sessions_used", "left_out", "market", "accepted", "smaller_kept", "rolls_sha256"),
     ]
     assert (found["schema"], found["app_version"]) == (store.FEATURES_SCHEMA, store.__version__)
     assert found["options"] == asdict(OPTIONS)
@@ -138,6 +138,26 @@ def test_every_option_that_changes_the_answer_is_compared(built, tmp_path, name)
     wanted = f"made with {name.replace('_', '-')} {getattr(OPTIONS, name)}, but this run has .* {OTHERS[name]};"
     with pytest.raises(UserError, match=wanted):
         require_same_features(tmp_path / "f.parquet", built, built.data_sha256, other)
+
+
+def test_an_edited_file_of_rolls_is_another_option(merged, tmp_path, capsys):
+    rolls, output = tmp_path / "rolls.csv", tmp_path / "f.parquet"
+    chosen = ["--data", str(merged), "--rows", "session", "--lookback", "20", "--rolls", str(rolls)]
+    made = []
+    for content in ("date\n2018-01-04\n", "date\n2018-01-04\n2018-01-25\n"):
+        rolls.write_text(content)
+        for name in (output, tmp_path / f"{len(made)}.parquet"):
+            assert run(["features", *chosen, "--output", str(name)]) == 0
+        made.append(read_features(output))
+        assert made[-1].frame.equals(read_features(tmp_path / f"{len(made) - 1}.parquet").frame)
+    assert made[0].frame.height > made[1].frame.height
+    options = made[1].options
+    require_same_features(output, made[1], made[1].data_sha256, options)
+    with pytest.raises(UserError, match=r"f.parquet: made with other rolls than .*rolls.csv has now; make it again"):
+        require_same_features(output, made[0], made[1].data_sha256, options)
+    rolls.write_text("no dates\n")
+    assert run(["features", *chosen, "--output", str(output)]) == 2
+    assert "no column named date" in capsys.readouterr().err
 
 
 def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):

@@ -363,6 +363,16 @@ def test_a_checkpoint_of_another_training_is_refused(options, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_training_with_other_dates_of_rolls_is_refused(options, tmp_path):
+    rolls = tmp_path / "rolls.csv"
+    rolls.write_text("date\n2018-01-04\n")
+    trained(options(epochs=1, rolls=str(rolls)), tmp_path)
+    rolls.write_text("date\n2018-01-25\n")
+    with pytest.raises(UserError, match=r"was trained with rolls-sha256 [0-9a-f]{64}, this run has [0-9a-f]{64};"):
+        trained(options(epochs=1, rolls=str(rolls), resume=True), tmp_path)
+
+
+@pytest.mark.slow
 def test_another_manner_resumes_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     _, messages = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)

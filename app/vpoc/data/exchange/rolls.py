@@ -11,12 +11,12 @@ from vpoc.arrays import Ints
 from vpoc.data.exchange.calendar import roll_dates
 from vpoc.data.exchange.sessions import Sessions
 from vpoc.errors import UserError
-from vpoc.files import read_bytes
+from vpoc.files import read_bytes, sha256_file
 
 CONTRACT_NAME = re.compile(r"[A-Z0-9]{1,4}[FGHJKMNQUVXZ]\d{1,4}")
 """A root with the letter of a month and a year, such as ESH6; a continuous series has no month."""
 _EPOCH = dt.date(1970, 1, 1)
-AUTO, COLUMN, CALENDAR, NONE = "auto", "column", "calendar", "none"
+AUTO, COLUMN, CALENDAR, NONE = WORDS = "auto", "column", "calendar", "none"
 
 
 def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> Ints:
@@ -38,6 +38,11 @@ def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> In
     span = int(sessions.date[0]), int(sessions.date[-1])
     dates = roll_dates(*span) if rolls == CALENDAR else _of_file(Path(rolls))
     return np.searchsorted(dates, sessions.date, side="right").astype(np.int64)
+
+
+def rolls_sha256(rolls: str) -> str:
+    """Return the SHA-256 of the file that `rolls` of `roll_numbers` names; empty for a word. UserError without it."""
+    return "" if rolls in WORDS else sha256_file(Path(rolls))
 
 
 def _of_column(sessions: Sessions) -> Ints:
