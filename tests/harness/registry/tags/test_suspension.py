@@ -104,6 +104,7 @@ def test_it_is_refused_with_the_reason_until_it_is_promoted_again(
     assert resolve_tag(None, host, results, NOW, suspension=suspension_by(results, matrix)) == evidence
     # The run has another workload, so that it does not change the verdict behind the tag.
     record = make_record("later", executor="docker", gpus=(0,), started=NOW - 30, workload_hash="9" * 64)
+    record = record.model_copy(update={"finished": NOW - 20})
     results.begin(record.intent)
     results.finish(record)
     Index(results).add(record)
