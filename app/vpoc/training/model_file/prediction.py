@@ -6,7 +6,7 @@ import polars as pl
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
-from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN, Sessions, split_sessions
+from vpoc.data.exchange.sessions import AS_OF, RTH_OPEN, Sessions, ranges, split_sessions
 from vpoc.features.feature_set import FeatureSet
 from vpoc.features.market import Market
 
@@ -24,7 +24,7 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
     date = rows["trade_date"].to_physical().to_numpy().astype(np.int64)
     if "ts" in rows.columns:
         ts = rows["ts"].dt.epoch("s").to_numpy()
-        close = bars.close[np.searchsorted(bars.ts, ts)]
+        close = bars.close[_bar_rows(bars, features)[-found.height :]]
         known, price = ts + bars.bar_seconds, close
     else:
         known, close, price = _of_sessions(bars, date, features)
@@ -42,6 +42,15 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
         *(pl.Series(name, values * TICK) for name, values in levels.items()),
         "probability",
     )
+
+
+def _bar_rows(bars: Bars, features: FeatureSet) -> Ints:
+    """Return the row of `bars` that each row of `features` was made from; of trades, many have the same stamp."""
+    sessions = split_sessions(bars, features.options.close_minute)
+    used = features.frame["trade_date"].unique().to_physical().to_numpy()
+    sessions = sessions.take(np.isin(sessions.date, used))
+    rows = ranges(sessions.start, sessions.stop)
+    return rows[~np.isnan(bars.vix[rows])]
 
 
 def _of_sessions(bars: Bars, date: Ints, features: FeatureSet) -> tuple[Ints, Ints, Ints]:

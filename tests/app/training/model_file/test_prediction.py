@@ -3,8 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vpoc.data.bars import COLUMNS
+from vpoc.data.columns import PRICES
 from vpoc.data.exchange.sessions import new_york, split_sessions
 from vpoc.data.load import load_bars
+from vpoc.data.synth import synthetic_csv
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
@@ -44,6 +47,32 @@ def test_a_bar_row_is_known_at_the_end_of_its_bar(bars):
     last = rows.group_by("trade_date", maintain_order=True).last()
     wanted = levels_of(bars, last["trade_date"].to_physical().to_numpy())
     assert {name: last[name].to_list() for name in wanted} == wanted
+
+
+def test_each_trade_of_a_second_has_its_own_close(tmp_path):
+    path = tmp_path / "minutes.csv"
+    path.write_bytes(synthetic_csv(22, 7))
+    minutes = load_bars(path)
+    each = {name: np.repeat(getattr(minutes, name), 4) for name in COLUMNS}
+    each |= dict.fromkeys(PRICES, np.stack([getattr(minutes, name) for name in PRICES], axis=1).reshape(-1))
+    # A row without VIX gives no prediction: here the first trades of some seconds.
+    each["vix"][(each["ts"] % 3600 == 1800) & (np.arange(len(each["ts"])) % 4 < 2)] = np.nan
+    trades = replace(minutes, **each, bar_seconds=0)
+    rows = table(trades, rows="bar", placement="ticks")
+    date, number = np.unique(rows["trade_date"].to_physical().to_numpy(), return_inverse=True)
+    sessions = split_sessions(trades)
+    days = sessions.take(np.isin(sessions.date, date))
+    made_from = np.concatenate([np.arange(start, stop) for start, stop in zip(days.start, days.stop, strict=True)])
+    made_from = made_from[~np.isnan(trades.vix[made_from])]
+    assert rows["close"].to_list() == (trades.close[made_from] * 0.25).tolist()
+    # The developing levels at the last trade are the levels of the session.
+    levels = session_levels(trades, days, 64, "ticks", "two_row")
+    last = rows[np.flatnonzero(np.diff(number, append=len(date)))]
+    assert last["vpoc"].to_list() == (levels.vpoc * 0.25).tolist()
+    features = build_features(trades, FeatureOptions(lookback=20, rows="bar", placement="ticks"), fewest=1)
+    fewer = rows.tail(7)
+    again = with_levels(fewer.select("trade_date", "ts", "probability"), trades, features, UNKNOWN_MARKET)
+    assert again.equals(fewer)
 
 
 @pytest.mark.parametrize("as_of", ["close", "open"])
