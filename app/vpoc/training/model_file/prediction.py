@@ -24,7 +24,8 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
     date = rows["trade_date"].to_physical().to_numpy().astype(np.int64)
     if "ts" in rows.columns:
         ts = rows["ts"].dt.epoch("s").to_numpy()
-        close = bars.close[_bar_rows(bars, features)[-found.height :]]
+        made_from = np.searchsorted(bars.ts, ts) if bars.bar_seconds else _trades(bars, features)[-found.height :]
+        close = bars.close[made_from]
         known, price = ts + bars.bar_seconds, close
     else:
         known, close, price = _of_sessions(bars, date, features)
@@ -44,8 +45,8 @@ def with_levels(found: pl.DataFrame, bars: Bars, features: FeatureSet, trained: 
     )
 
 
-def _bar_rows(bars: Bars, features: FeatureSet) -> Ints:
-    """Return the row of `bars` that each row of `features` was made from; of trades, many have the same stamp."""
+def _trades(bars: Bars, features: FeatureSet) -> Ints:
+    """Return the trade that each row of `features` was made from, as a row of `bars`; many have the same stamp."""
     sessions = split_sessions(bars, features.options.close_minute)
     used = features.frame["trade_date"].unique().to_physical().to_numpy()
     sessions = sessions.take(np.isin(sessions.date, used))
