@@ -44,8 +44,9 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
-# The drivers of GPUs, and of the ports that they are plugged into.
-_OF_GPUS = ("amdgpu", "kfd", "pcieport")
+_DRIVERS_OF_GPUS = ("amdgpu", "kfd")
+# A port reports an error of the device behind it, which it may name.
+_PORT = re.compile(r"pcieport \S+")
 STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 
@@ -221,9 +222,9 @@ class _Scan:
         return details and line.number <= self.others_fault + DETAIL_LINES
 
     def _is_of_another_device(self, line: Line) -> bool:
-        """Return whether a line of the kernel names devices, and none of them is a GPU or a port before one."""
-        named = ADDRESS.findall(line.text)
-        if not (named and self.cards) or any(driver in line.text for driver in _OF_GPUS):
+        """Return whether a line of the kernel names devices, ports aside, and none of them is a GPU."""
+        named = ADDRESS.findall(_PORT.sub("", line.text))
+        if not (named and self.cards) or any(driver in line.text for driver in _DRIVERS_OF_GPUS):
             return False
         return all(address.lower().rpartition(".")[0] not in self.cards for address in named)
 

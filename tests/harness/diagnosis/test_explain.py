@@ -221,6 +221,7 @@ def test_a_page_fault_of_a_container_has_another_pid_than_the_app_reports(
     [
         "[ 5000.0] iwlwifi 0000:04:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer",
         "[ 5000.0] snd_hda_intel 0000:09:00.4: Refused to change power state from D0 to D3hot",
+        "[ 5000.0] pcieport 0000:00:1c.0: AER: Uncorrectable (Non-Fatal) error message received from 0000:04:00.0",
     ],
 )
 def test_another_device_that_fails_is_no_failure_of_a_gpu(line: str, explain: Callable[..., Explanation]) -> None:
@@ -229,6 +230,8 @@ def test_another_device_that_fails_is_no_failure_of_a_gpu(line: str, explain: Ca
     assert explain(files, Exit(1)).class_ == "blas-init"
     of_gpu = line.replace("0000:04:00.0", "0000:43:00.1").replace("0000:09:00.4", "0000:43:00.1")
     assert explain({**files, "failure/kernel-log.txt": of_gpu}, Exit(1)).class_ == "hardware"
+    port = "[ 5000.0] pcieport 0000:00:01.1: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer"
+    assert explain({**files, "failure/kernel-log.txt": port}, Exit(1)).class_ == "hardware"
 
 
 @pytest.mark.parametrize(
