@@ -1,5 +1,6 @@
 """Dumps stacks from outside, of Python and of C code below it, where this user may inspect the processes."""
 
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -18,6 +19,26 @@ MOST_BYTES, MOST_MEMORY_BYTES = 1 << 20, 1 << 30
 # After this many bytes no further process is read: the stacks of hundreds take less.
 MOST_BYTES_OF_ALL = 4 << 20
 LIMITED = ("/bin/sh", "-c", f'ulimit -f {MOST_BYTES >> 9}; ulimit -d {MOST_MEMORY_BYTES >> 10}; exec "$@"', "sh")
+
+# py-spy opens the files that a process has mapped, by their names below /proc/PID/root. A process in a container can
+# put a link in the place of such a file, and an absolute link leads to the files of whoever follows it. Here these are
+# in a root directory that has only this process. Mounts made in a namespace end with it.
+ALONE_WITH_IT = (
+    *("unshare", "--mount", "--propagation", "private", "/bin/sh", "-e", "-c"),
+    """
+    PATH=$PATH:/usr/sbin:/sbin
+    mount -t tmpfs -o mode=755 py-spy "$1"
+    mkdir -p "$1/proc/$2" "$1/proc/self"
+    touch "$1/py-spy"
+    mount --bind "$3" "$1/py-spy"
+    mount --bind "/proc/$2" "$1/proc/$2"
+    mount --bind "/proc/$$" "$1/proc/self"
+    root=$1
+    shift 3
+    exec chroot "$root" /py-spy "$@"
+    """,
+    "sh",
+)
 
 
 def dump_from_outside(processes: Sequence[RunProcess]) -> str:
@@ -48,8 +69,10 @@ def _dump(program: str, pid: int) -> tuple[bool, str]:
     """Return whether the dump succeeded, and its output or error; with frames of C code if py-spy can read these."""
     answer = (False, "")
     for options in (("--native",), ("--nonblocking",)):
-        command = (*LIMITED, program, "dump", *options, "--pid", str(pid))
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        words = ("dump", *options, "--pid", str(pid))
+        with tempfile.TemporaryDirectory() as root, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            alone = (*ALONE_WITH_IT, root, str(pid), program) if _has_its_own_root(pid) else (program,)
+            command = (*LIMITED, *alone, *words)
             try:
                 done = subprocess.run(command, stdout=out, stderr=err, timeout=SECONDS_EACH, check=False)
             except subprocess.TimeoutExpired:
@@ -62,6 +85,16 @@ def _dump(program: str, pid: int) -> tuple[bool, str]:
             return True, text
         answer = False, _reason(text)
     return answer
+
+
+def _has_its_own_root(pid: int) -> bool:
+    """Return whether a process sees other files than this one, as in a container; a user who may not know sees none."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        return not Path(f"/proc/{pid}/root").samefile("/")
+    except OSError:
+        return False
 
 
 def _reason(said: str) -> str:

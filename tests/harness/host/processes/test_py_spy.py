@@ -1,7 +1,11 @@
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -36,6 +40,59 @@ def test_stacks_are_read_from_outside_where_that_is_permitted(sleeping: subproce
         told = dump_from_outside([seen(sleeping.pid), seen(1, "sh")])
     except LookupError as error:
         pytest.skip(str(error))
+    assert "sleeping_here" in told
+
+
+# Maps a file, and leaves a link in its place.
+MAPS = """
+import mmap, os, sys, time
+place, target = sys.argv[1:]
+with open(place, "rb") as file:
+    kept = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+os.unlink(place)
+os.symlink(target, f"{place} (deleted)")
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user opens no more than his own files")
+@pytest.mark.parametrize("in_container", [False, True])
+def test_a_link_in_the_place_of_a_mapped_file_leads_out_of_no_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_container: bool
+) -> None:
+    monkeypatch.setattr("harness.host.processes.py_spy._has_its_own_root", lambda _: in_container)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    place, fifo = tmp_path / f"libpython{version}.so.1.0", tmp_path / "fifo"
+    shutil.copy("/bin/true", place)
+    os.mkfifo(fifo)
+    process = subprocess.Popen([sys.executable, "-c", MAPS, place, fifo], stdout=subprocess.PIPE, text=True)
+    opened = Thread(target=lambda: os.close(os.open(fifo, os.O_WRONLY)), daemon=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        opened.start()
+        with suppress(LookupError):
+            dump_from_outside([seen(process.pid)])
+        opened.join(0.5)
+        assert opened.is_alive() is in_container
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
+def test_of_a_process_with_its_own_files_stacks_are_read_by_a_py_spy_that_sees_it_alone(
+    sleeping: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.host.processes.py_spy._has_its_own_root", lambda _: True)
+    try:
+        told = dump_from_outside([seen(sleeping.pid)])
+    except LookupError as error:
+        if "ermi" in str(error):
+            pytest.skip(str(error))
+        raise
     assert "sleeping_here" in told
 
 
