@@ -120,6 +120,18 @@ def test_what_is_no_evidence_of_this_does_not_count(
     assert counted(tallies) == {CANDIDATE: (1, 1, {})}
 
 
+def test_imported_runs_count_neither_as_runs_nor_as_candidates(
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1")
+    bench.results.folder_of("r1").imported.write_text("{}", encoding="utf-8")
+    assert tallies.read() == ({}, {})
+    assert tallies.tried() == set()
+    leave("r2")
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+    assert tallies.tried()
+
+
 def test_another_kind_of_host_does_not_count(
     bench: InstantBench, tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

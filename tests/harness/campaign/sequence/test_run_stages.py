@@ -20,6 +20,7 @@ from harness.campaign.sequence import run_stages as module
 from harness.campaign.sequence.run_stages import placement_of
 from harness.environments.capabilities import Capabilities
 from harness.evidence.files.run_files import Explanation, Record
+from harness.evidence.index import Index
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
@@ -534,6 +535,49 @@ def test_a_campaign_that_concludes_from_earlier_runs_cautions_of_uncommitted_cha
     for ended in (first, second):
         assert ended.conclusion
         assert "was made from changes that no commit has" in ended.conclusion.sentence
+
+
+def make_imported(bench: Staged) -> None:
+    """Make all runs so far those of another results folder."""
+    for run_id in bench.results.finished():
+        bench.results.folder_of(run_id).imported.write_text("{}", encoding="utf-8")
+    Index(bench.results).rebuild()
+    bench.workloads.clear()
+
+
+def test_imported_runs_make_no_cell_good(bench: Staged, matrix: Matrix) -> None:
+    carried_out(bench, prepared(bench, matrix))
+    before = list(bench.workloads)
+    make_imported(bench)
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert found.reached
+    assert bench.workloads == before
+
+
+def test_a_winners_run_is_begun_only_where_time_is_left_for_it(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, runs, begun = [1000.0], bench.run_cell, dict[str, float]()
+
+    def run_cell(run: Any, *rest: Any) -> Any:
+        begun.setdefault(run.workload.name, now[0])
+        now[0] += 4500.0 if run.workload.name == "endurance" else 60.0
+        return runs(run, *rest)
+
+    monkeypatch.setattr("harness.campaign.sequence.run_stages.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(bench, "run_cell", run_cell)
+    campaign = prepared(bench, matrix, stacks=[FIRST])
+    carried_out(bench, campaign)
+    assert {"immediate", "full", "production"} <= begun.keys()
+    make_imported(bench)
+    assert campaign.plan.goal is not None
+    # That is room for the first of the winner's runs, of 5 minutes, and not for the others, of 30.
+    budget = begun["immediate"] - 1000.0 + 1200.0
+    plan = replace(campaign.plan, goal=replace(campaign.plan.goal, budget=budget))
+    found, _, _ = carried_out(bench, replace(campaign, plan=plan))
+    assert found.reached
+    ran = {workload for _, workload, *_ in bench.workloads}
+    assert ran & {"immediate", "full", "production"} == {"immediate"}
 
 
 def test_a_winners_run_that_is_not_begun_is_passed_over(bench: Staged, matrix: Matrix) -> None:
