@@ -42,6 +42,7 @@ class CarriedFeatures:
     data_sha256: str
     bar_seconds: int = 60
     options: FeatureOptions = field(default_factory=FeatureOptions)
+    rolls_sha256: str = ""
 
     def summary(self) -> str:
         """Return a short description."""

@@ -115,7 +115,7 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
         "--target",
         "prior_vpoc_touched",
         "--epochs",
-        "100000",
+        "10000",
         "--run-dir",
         tmp_path / "run",
     ]
