@@ -101,7 +101,8 @@ def test_a_second_directory_is_in_no_file(kind, only_tensors):
         end = end[:16] + struct.pack("<IH", begins + length + len(end), length)
         content = parts + harmless(directory) + end + directory
     assert torch.load(io.BytesIO(content), weights_only=True)["a"].numel() == 100_000
-    with pytest.raises(ValueError, match="two directories"):
+    # Later versions of Python refuse some of these themselves.
+    with pytest.raises((ValueError, zipfile.BadZipFile), match=r"two directories|Corrupt zip64"):
         load_saved(io.BytesIO(content), only_tensors=only_tensors)
 
 
