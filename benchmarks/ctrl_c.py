@@ -31,7 +31,7 @@ workloads:
     description: never ends
     synthetic: {sessions: 26}
     lookback: 20
-    epochs: 10000
+    epochs: 5000
     loader_workers: 2
     time_limit: 600
 selections:

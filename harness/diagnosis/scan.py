@@ -44,10 +44,10 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
+STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 _DRIVERS_OF_GPUS = ("amdgpu", "kfd")
 # A port reports an error of the device behind it, which it may name.
 _PORT = re.compile(r"pcieport \S+")
-STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,12 @@ class Results:
             self._check_own(run_id, record.intent)
         return record
 
+    def readable_record(self, run_id: str) -> Record | None:
+        """Return the record of a run; None where it has none, or where it is damaged, which is said elsewhere."""
+        with contextlib.suppress(UserError):
+            return self.record(run_id)
+        return None
+
     def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
         """Yield every record, in the order of run ids.
 

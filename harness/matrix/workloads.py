@@ -17,7 +17,7 @@ MOST = 10**9
 Positive = Annotated[int, Field(ge=1, le=MOST)]
 Layer = Annotated[int, Field(ge=1, le=65536)]
 # The losses of each epoch of each model are in the result, whose size is limited.
-MOST_EPOCHS = 10_000
+MOST_EPOCHS = 5_000
 
 
 def _number_or_auto(value: object) -> object:

@@ -54,7 +54,7 @@ workloads:
     description: the same, and it does not end by itself
     synthetic: {sessions: 26}
     lookback: 20
-    epochs: 10000
+    epochs: 5000
     loader_workers: 1
     vpoc_path: chunked
     time_limit: 120

@@ -41,7 +41,7 @@ presets:
 workloads:
   tiny: {description: seconds, synthetic: {sessions: 26}, lookback: 20, epochs: 2, loader_workers: 2, time_limit: 120}
   some-seconds: {description: some seconds, synthetic: {sessions: 26}, lookback: 20, epochs: 30, time_limit: 600}
-  endless: {description: never ends, synthetic: {sessions: 26}, lookback: 20, epochs: 10000, time_limit: 600}
+  endless: {description: never ends, synthetic: {sessions: 26}, lookback: 20, epochs: 5000, time_limit: 600}
 selections:
   default: {description: all, stacks: [cpu], presets: all, workload: tiny}
   endless: {description: one, stacks: [cpu], presets: [plain], workload: endless}

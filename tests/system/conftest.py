@@ -68,7 +68,7 @@ workloads:
     description: does not end by itself in the time of a test
     synthetic: {sessions: 26}
     lookback: 20
-    epochs: 10000
+    epochs: 5000
     loader_workers: 2
     time_limit: 600
 selections:

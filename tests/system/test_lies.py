@@ -217,7 +217,7 @@ OTHERS = (signal.SIGKILL, signal.SIGABRT)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
 def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: Results) -> None:
-    record = run_tiny(executor=Signalling(number), epochs=10_000)
+    record = run_tiny(executor=Signalling(number), epochs=5_000)
     assert (record.outcome, record.diagnosis) == ("failed", "crash")
     assert record.exit == {"train": number.name}
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
@@ -228,7 +228,7 @@ def test_a_process_that_is_stalled_is_hung(run_tiny: RunTiny, results: Results) 
     # The process may be stopped in any of the phases that alternate. The limit of the first step is also that of the
     # first one after a validation; without stacks, twice the limit has to pass.
     limits = {**LIMITS, "first-step": 60.0, "step": 2.0, "validate": 2.0, "checkpoint": 2.0}
-    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=10_000, limits=limits, time_limit=600)
+    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=5_000, limits=limits, time_limit=600)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []

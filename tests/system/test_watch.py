@@ -40,7 +40,7 @@ def train(
     def train(*options: str) -> Watch:
         watch = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
         places = ("--data", data.path, "--output", str(work / "output"), "--run-dir", str(work))
-        fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "10000", "--threads", "1", *options)
+        fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "5000", "--threads", "1", *options)
         variables = {**base_variables(RunFolder(folder).work, RunFolder(folder).temporary, 1), **environment.variables}
         job = Job(environment.app("train", *places, *fixed), variables, folder, folder / "log.txt")
         watch.execute(job, 120, TIGHT)

@@ -38,7 +38,7 @@ IN_FILE = _FilePath(path_type=Path)
 SEED = click.IntRange(0, 2**63 - 1)
 """The seeds that torch accepts."""
 LARGEST_COUNT = 2**31 - 1
-MOST_EPOCHS = 10_000
+MOST_EPOCHS = 5_000
 """A result has the losses of each epoch, and is read up to a size only."""
 
 

@@ -68,7 +68,7 @@ def deaf_children(app: App) -> None:
 
 @attack("ignores TERM, and trains for ever", diagnoses=("time-limit", "no-progress", "wrong-result"), executors=BOTH)
 def deaf(app: App) -> None:
-    app.start(app.words_with(epochs="10000"))
+    app.start(app.words_with(epochs="5000"))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     app.done()
     _live()

@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 
-from harness.base.errors import UserError
 from harness.campaign.bench.bench import Bench
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.app_reports.progress import last_phase
@@ -58,10 +56,8 @@ class StageEvidence:
     def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
         """Return the last phase of a failed run, and the presets that its diagnosis recommends."""
         if row.run_id not in self._told:
-            record = None
-            # A damaged record is reported where it is shown; its row still counts.
-            with suppress(UserError):
-                record = self._bench.results.record(row.run_id)
+            # The row of a damaged record still counts.
+            record = self._bench.results.readable_record(row.run_id)
             explanation = record.explanation if record else None
             # If the host went down during a run, only its progress tells the phase.
             phase = record.last_phase if record else None

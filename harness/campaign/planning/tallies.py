@@ -2,11 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.base.errors import UserError
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import Plan, PlannedRun
 from harness.environments.environment_hashes import current_hashes
@@ -104,10 +102,8 @@ class Tallies:
     def _cause(self, row: Row) -> str | None:
         """Return the class of a failure; its diagnosis if it was not explained."""
         if row.run_id not in self._causes:
-            record = None
-            # A damaged record is reported where it is shown; its row still counts.
-            with suppress(UserError):
-                record = self.bench.results.record(row.run_id)
+            # The row of a damaged record still counts.
+            record = self.bench.results.readable_record(row.run_id)
             explained = record.explanation.class_ if record and record.explanation else None
             self._causes[row.run_id] = explained or row.diagnosis
         return self._causes[row.run_id]

@@ -88,7 +88,10 @@ def _dump(program: str, pid: int) -> tuple[bool, str]:
 
 
 def _has_its_own_root(pid: int) -> bool:
-    """Return whether a process sees other files than this one, as in a container; a user who may not know sees none."""
+    """Return whether a process sees other files than this one, as in a container.
+
+    False for an ordinary user, who may mount nothing, and whose py-spy opens no more than that user may.
+    """
     if os.geteuid() != 0:
         return False
     try:

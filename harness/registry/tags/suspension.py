@@ -48,6 +48,6 @@ def _of_gpus(faults: Sequence[Row], counts: Counts) -> str | None:
 def _is_later(row: Row, evidence: KnownGood) -> bool:
     same = (row.cell, row.environment_hash, row.executor) == (evidence.cell, evidence.environment_hash, "docker")
     # A fault on another host only counts for that kind of host; a fault here counts whatever kind of host this is.
-    # A run that began before may end after it, and so is none of those that the tag rests on.
+    # A run that began before the promotion may end after it; none of those that the tag rests on is later.
     later = row.finished > evidence.promoted_at and row.run_id not in evidence.run_ids
     return same and later and (not row.imported or row.host_kind == evidence.host_kind)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 
-from harness.base.errors import UserError
 from harness.campaign.answered import Command
 from harness.diagnosis.device import explanation_in_record
 from harness.doctor.compatibility import is_outside
@@ -58,10 +57,7 @@ def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
 
     @cache
     def read(run_id: str) -> Record | None:
-        try:
-            record = results.record(run_id)
-        except UserError:
-            return None
+        record = results.readable_record(run_id)
         if record is None:
             return None
         folder = results.folder_of(run_id)

@@ -24,7 +24,7 @@ from tests.app.commands.in_process import SMALL, vpoc
         ["--data-fraction", "NaN"],
         ["--seed", 2**63],
         ["--batch-size", 2**31],
-        ["--epochs", 10_001],
+        ["--epochs", 5_001],
         ["--hidden-layers", "9" * 5000],
         ["--hidden-layers", ",".join("1" * 257)],
         ["--checkpoint-every", "inf"],
@@ -115,7 +115,7 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
         "--target",
         "prior_vpoc_touched",
         "--epochs",
-        "10000",
+        "5000",
         "--run-dir",
         tmp_path / "run",
     ]

@@ -1,14 +1,19 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from packaging.version import Version
 
 from harness.base.errors import UserError
+from harness.evidence.files.work_folder import LARGEST
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.matrix.stacks import Stack
+from harness.matrix.strategies import ModelKind
 from harness.matrix.wheels import has_kernels
+from harness.matrix.workloads import MOST_EPOCHS
 
 WriteMatrix = Callable[[str], Path]
 
@@ -148,7 +153,7 @@ REFUSED = {
     **{
         f"{what} beyond what can be counted": (text, line, ["or less, not "])
         for what, text, line in (
-            ("epochs", WORKLOAD.replace("epochs: 1,", "epochs: 10001,") + "}", "quick:"),
+            ("epochs", WORKLOAD.replace("epochs: 1,", "epochs: 5001,") + "}", "quick:"),
             ("sessions", WORKLOAD.replace("sessions: 30", "sessions: 11001") + "}", "quick:"),
             ("a rate", "verdicts: {known_good: 0.9999999}", "verdicts:"),
             ("hours", "verdicts: {mtbf_hours: {known_good: 1.0e+308}}", "verdicts:"),
@@ -389,3 +394,11 @@ def test_executors_that_follow_from_a_stack_may_be_given(write_matrix: WriteMatr
     for stack, executors in given.items():
         matrix = load_matrix(write_matrix(STACKS + stack))
         assert list(matrix.stacks.values())[-1].executors == executors
+
+
+def test_the_losses_of_the_most_epochs_of_every_model_fit_into_a_result() -> None:
+    loss = 1.2345678901234567e-05
+    losses = [{"epoch": MOST_EPOCHS, "train": loss, "validation": loss, "inner": loss}] * MOST_EPOCHS
+    # As the app writes it.
+    result = json.dumps({"models": [{"epoch_losses": losses} for _ in get_args(ModelKind)]}, indent=2)
+    assert len(result) < LARGEST["result"]
