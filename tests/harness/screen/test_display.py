@@ -179,7 +179,7 @@ def test_what_is_done_outside_of_runs_is_noted_once_and_taken_back(
     assert printed(console).count(" fetching torch\n") == 1
     assert " fetching torch: 20 of 300 MB: 22 min so far" in printed(console)
     # The step is shown again each time that its duration has doubled.
-    assert printed(console).count(" so far") < 12
+    assert printed(console).count(" fetching torch: 20 of 300 MB: ") < 12
     assert "checking" not in printed(console)
 
 
