@@ -22,6 +22,7 @@ from harness.evidence.isolations import ControlCount, FaultIsolation, write_isol
 from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import NO_PROGRESS, Counts, counts_of
+from harness.evidence.verdicts.shared_time import HOST_DOWN
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
 from harness.matrix.workload_options import OF_APP, OWN_DATA
@@ -74,9 +75,12 @@ class Question:
 
 
 def may_be_the_hosts(row: Row, counts: Counts) -> bool:
-    """Return whether a run on a GPU failed in a way that a GPU or the host can cause."""
+    """Return whether a run on a GPU failed in a way that a GPU or the host can cause, and that controls can show.
+
+    If the host went down, its power may have failed, or somebody rebooted it: controls can show neither.
+    """
     counted = counts[row.run_id]
-    if row.device == "cpu" or counted.counts_as != "failed":
+    if row.device == "cpu" or counted.counts_as != "failed" or row.diagnosis == HOST_DOWN:
         return False
     # A run that somebody ended while it stalled is not recorded as hung, but counts as such.
     hung = row.outcome == "hung" or counted.diagnosis == NO_PROGRESS
@@ -126,9 +130,17 @@ def question_about(
         places = "it runs on all its GPUs at once" if several else "there is no second GPU to run it on"
         raise UserError(
             f"{cell.id} sets nothing, no other stack is known to run here, and {places}: the stack, the GPU and the "
-            "host cannot be told apart; run another stack's plain cell first"
+            f"host cannot be told apart; run another stack's plain cell first{_for_example(cell, matrix)}"
         )
     return Question(suspect, cells, gpus)
+
+
+def _for_example(cell: Cell, matrix: Matrix) -> str:
+    """Return a command that runs another stack's plain cell; empty if the matrix file has none."""
+    others = (one for one in matrix.cells.values() if one.stack.accelerator == "rocm" and not one.excluded)
+    plain = (one.id for one in others if one.stack != cell.stack and not variable_names(one.preset))
+    found = next(plain, None)
+    return f", for example `matrix run {found}`" if found else ""
 
 
 def _places(gpu: int, cell: Cell, workload: Workload, gpus: Sequence[int]) -> tuple[tuple[int, ...], ...]:

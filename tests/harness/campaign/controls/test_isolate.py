@@ -166,7 +166,7 @@ def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
     assert found.conclusion == (
         "the controls say the host or its stack (no other was run) or its GPU (no other was run)"
     )
-    with pytest.raises(UserError, match="cannot be told apart"):
+    with pytest.raises(UserError, match=r"cannot be told apart; .* cell first, for example `matrix run rocm\S+-plain`"):
         question_about(Suspect(PLAIN, 3, 0, "r9"), matrix, workload, bench, [])
     with pytest.raises(UserError, match="uses no GPU"):
         question_about(Suspect("cpu-plain", 3, 0, "r9"), matrix, workload, bench, [])
@@ -201,6 +201,7 @@ def test_runs_on_several_gpus_at_once_tell_none_from_the_other(bench: OnGpus, ma
         ("completed", None, False),
         ("hung", "hang-copy", True),
         ("host-fault", "unhealthy-gpu", True),
+        ("host-fault", "host-down", False),
         ("failed", "gpu-reset", True),
         ("failed", "no-device", True),
         ("failed", "missing-arch", False),
