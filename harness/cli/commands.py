@@ -80,6 +80,15 @@ TAKES_SECONDS = ("plan", "run", "train")
 HELP = frozenset({"--help", "-h"})
 # Commands of the app that have no namesake here.
 OF_APP = ("synth", "merge", "check", "features", "plot", "evaluate", "predict")
+# What other tools call a command, where no name here is near.
+CALLED_ELSEWHERE = {
+    "diff": "compare",
+    "list": "show",
+    "ls": "show",
+    "logs": "explain",
+    "results": "status",
+    "test": "run",
+}
 # Used on the nodes of a cluster; not listed in the help.
 HIDDEN = "slurm-node"
 # Former names of commands, still accepted and not listed.
@@ -147,7 +156,8 @@ class Commands(click.Group):
         """
         name = with_dashes(arguments[0])
         if RENAMED.get(name, name) not in COMMANDS and name[:1] != "-" and not context.resilient_parsing:
-            near = get_close_matches(name, self.list_commands(context), n=1)
+            near = [CALLED_ELSEWHERE[name]] if name in CALLED_ELSEWHERE else []
+            near = near or get_close_matches(name, self.list_commands(context), n=1)
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
             if name in OF_APP:
                 hint = f" (it is the app's: `matrix exec cpu-plain vpoc {name}`)"

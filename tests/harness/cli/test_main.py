@@ -37,6 +37,7 @@ WRONG = {
         ["train", "--output", "x", "--data", "a", "--data", "b"],
         "--data takes one path, 2 are given",
     ),
+    "a command of other tools": (["diff", "a", "b"], "matrix compare`?)"),
     "unknown cell": (["run-cell", "cpu-plian"], "did you mean cpu-plain?"),
     "unknown cell of a run": (["run", "cpu-plian"], "did you mean cpu-plain?"),
     "cell of one letter": (["run", "e"], "choose from cpu-plain, rocm6.2-torch2.5.1-plain"),
