@@ -84,6 +84,8 @@ def _explanation(
     of_run = _of_run(pids, _pids_of_others(folder, intent), killed=killed, in_container=in_container)
     log = _scan_file(folder, RunFolder.LOG, intent)
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, intent, of_run)
+    if not may_use_a_gpu(intent):
+        kernel = kernel.without_gpus
     stack = stuck_at(folder, last_phase(folder.work)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)), own_program=intent.program is not None)
     explanation = diagnose(log, kernel, facts, _usable(presets, intent))

@@ -30,7 +30,7 @@ IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
 
 _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
-_FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>\S+) pid (?P<pid>\d+) thread ")
+_FAULTING = re.compile(r"amdgpu(?: [\da-f:.]+)?:\s+(?:for process|Process) (?P<name>\S+) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
 # The output of a build, as pip shows it: an error in it is never the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
@@ -62,6 +62,20 @@ class ScanResult:
     endings: tuple[Hit, ...] = ()
     every: tuple[Hit, ...] = ()
     whole: bool = True
+
+    @property
+    def without_gpus(self) -> "ScanResult":
+        """The findings in a kernel log without those about a GPU, for a run that used none."""
+        every = tuple(hit for hit in self.every if not _is_of_a_gpu(hit))
+        endings = tuple(hit for hit in self.endings if not _is_of_a_gpu(hit))
+        fatal = self.fatal if self.fatal in every else next(iter(every), None)
+        return replace(self, fatal=fatal, endings=endings, every=every)
+
+
+def _is_of_a_gpu(hit: Hit) -> bool:
+    state = load_signatures().classes[hit.signature.class_].gpu
+    # The processor and the memory of the host report errors in the words of this class, too.
+    return state in ("reset", "faulted") or (state == "lost" and "[Hardware Error]" not in hit.line.text)
 
 
 @cache

@@ -119,6 +119,7 @@ BENIGN = [
     "RuntimeError: Error running command.",
     "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
     "mce: [Hardware Error]: Machine check events logged",
+    "[   54.0] amdgpu 0000:03:00.0: ring gfx_0.0.0 timeout, but soft recovered",
     "[   55.0] amdgpu 0000:03:00.0: amdgpu: 0 uncorrectable hardware errors detected in total in gfx block, no user "
     "action is needed",
     "UserWarning: bgemm_internal_cublaslt error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul with "

@@ -537,6 +537,23 @@ def test_a_run_without_a_gpu_has_a_remedy_that_is_about_none(
     assert bool(on_gpu.presets) == bool(remedy)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "rule"),
+    [
+        (RESET, "segmentation-fault"),
+        ("[ 5000.0] iwlwifi 0000:04:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal)", "segmentation-fault"),
+        ("[ 5000.0] I/O error, dev sr0, sector 0 op 0x0:(READ)", "segmentation-fault"),
+        ("[ 5000.0] mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 0: b200000000070005", "gpu-lost"),
+        (OOM, "kernel-oom"),
+    ],
+)
+def test_no_gpu_of_its_host_is_the_cause_of_a_run_without_one(
+    kernel: str, rule: str, explain: Callable[..., Explanation]
+) -> None:
+    files = {"log.txt": "Fatal Python error: Segmentation fault", "failure/kernel-log.txt": kernel}
+    assert explain(files, Exit(-11), diagnosis="crash", device="cpu").rule == rule
+
+
 def test_a_run_without_a_gpu_lacks_no_code_for_the_one_of_its_host(
     explain: Callable[..., Explanation], host: HostFacts
 ) -> None:

@@ -216,8 +216,14 @@ def test_a_page_fault_of_another_process_does_not_count() -> None:
         )
         return fatal.fatal.signature.id if fatal.fatal else None
 
-    assert hit(fault, process, pid="1") is None
-    assert hit(fault, process, pid="5437") == "gpu-page-fault"
+    wordings = (
+        process,
+        process.replace("amdgpu:  Process", " Process"),
+        process.replace("Process firefox", "for process firefox"),
+    )
+    for one in wordings:
+        assert hit(fault, one, pid="1") is None
+        assert hit(fault, one, pid="5437") == "gpu-page-fault"
     assert hit(fault, ring, process.replace("amdgpu:  Process", "amdgpu:  Processes"), pid="1") == "gpu-page-fault"
     assert hit(fault, process, ring, pid="1") == "ring-timeout"
     # A fault counts even if the name of a process or a file reads like a line of the driver.

@@ -11,7 +11,6 @@ MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
 RESETS = [
     "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=4021, emitted seq=4023",
     "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=11, emitted seq=13",
-    f"amdgpu {MINE}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered",
     f"amdgpu {MINE}: amdgpu: MES failed to response msg=14",
     f"amdgpu {MINE}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE",
     f"amdgpu {MINE}: amdgpu: MES might be in unrecoverable state, issue a GPU reset",
@@ -27,6 +26,8 @@ OTHERS = [
     # A faulty GPU kernel of the training alone can cause a page fault.
     f"amdgpu {MINE}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
     f"amdgpu {MINE}: amdgpu: PCIE atomic ops is not supported",
+    # The driver ended one piece of work, mostly of a desktop, and the engine continued without a reset.
+    f"amdgpu {MINE}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered",
     "Out of memory: Killed process 4711 (python)",
     "usb 1-2: reset high-speed USB device number 3 using xhci_hcd",
     "nvme nvme0: I/O 12 QID 4 timeout, aborting",
