@@ -56,6 +56,28 @@ def test_frames_tell_where_it_stands(expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "frames",
+    [
+        # A step of a compiled model, in the words of torch 2.5 and of 2.9.
+        [f"{SITE}/torch/_inductor/codecache.py __call__", f"{SITE}/torch/_dynamo/eval_frame.py _fn"],
+        [
+            f"{SITE}/triton/backends/amd/driver.py __call__",
+            f"{SITE}/torch/_inductor/runtime/triton_heuristics.py run",
+            f"{SITE}/torch/_inductor/output_code.py __call__",
+            f"{SITE}/torch/_inductor/compile_fx.py run",
+        ],
+        ["kernels.py flash", f"{SITE}/torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py forward"],
+        ["kernels.py flash", f"{SITE}/torch/distributed/fsdp/fully_sharded_data_parallel.py forward"],
+    ],
+)
+def test_what_wraps_each_step_tells_nothing_of_a_stall(frames: list[str]) -> None:
+    inner = [*frames, *FRAMES["hang-forward"][1:], *OUTER]
+    hit = classify(main_stacks(as_lines(dump(inner).split("\n"), "s")), [])
+    assert hit is not None
+    assert hit.signature.class_ == "hang-forward"
+
+
+@pytest.mark.parametrize(
     ("stage", "expected"), list(enumerate(["hang-loader", "hang-forward", "hang-backward", "hang-collective"], 1))
 )
 def test_the_stage_tells_where_frames_say_nothing(tmp_path: Path, stage: int, expected: str) -> None:
