@@ -53,12 +53,7 @@ class KeptLayers:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._require_room(size - size_of(partial))
                 self._advance(size_of(partial))
-                # Earlier bytes count as progress: the registry has answered before, or it would be unknown what to
-                # fetch.
-                with_retries(
-                    lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify
-                )
-                self._check(partial, digest)
+                self._complete(partial, digest, size)
                 partial.replace(file)
                 self._sound.add(digest)
             except OSError as error:
@@ -68,6 +63,20 @@ class KeptLayers:
                 partial.unlink(missing_ok=True)
                 raise self._no_room() from None
         return file
+
+    def _complete(self, partial: Path, digest: str, size: int) -> None:
+        resumed = size_of(partial) > 0
+        # Earlier bytes count as progress: the registry has answered before, or it would be unknown what to fetch.
+        with_retries(lambda: self._go_on(partial, digest, size), lambda: 1 + size_of(partial) // MIB, self._notify)
+        if f"sha256:{file_hash(partial)}" == digest:
+            return
+        self._advance(-size_of(partial))
+        partial.unlink()
+        if not resumed:
+            raise UserError(f"{self._repository}: blob {digest} is damaged or was replaced; do not trust this registry")
+        # A file may end in bytes that were never written, after a power cut.
+        self._notify(f"what was kept of {digest} is damaged; all of it is fetched again")
+        self._complete(partial, digest, size)
 
     def _require_room(self, missing: int) -> None:
         if missing > shutil.disk_usage(self._folder).free:
@@ -135,8 +144,3 @@ class KeptLayers:
         # Stop writing, because another process may use the folder after a stop.
         if self._stopped.is_set():
             raise UserError("the pull was stopped")
-
-    def _check(self, partial: Path, digest: str) -> None:
-        if f"sha256:{file_hash(partial)}" != digest:
-            partial.unlink()
-            raise UserError(f"{self._repository}: blob {digest} is damaged or was replaced; do not trust this registry")

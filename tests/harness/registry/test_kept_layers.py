@@ -56,6 +56,26 @@ def test_what_the_disk_has_damaged_is_fetched_again(damaged: bytes, registry: Fa
     assert kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
 
 
+def test_what_the_disk_has_damaged_of_a_download_is_not_blamed_on_the_registry(
+    registry: FakeRegistry, tmp_path: Path
+) -> None:
+    """After a power cut a file may end in bytes that were never written."""
+    (tmp_path / f"{NAME}{PARTIAL}").write_bytes(CONTENT[:500] + bytes(500))
+    registry.range_starts_at = 1000
+    came: list[int] = []
+    assert kept(registry, tmp_path, came).fetch(DIGEST, len(CONTENT)).read_bytes() == CONTENT
+    assert sum(came) == len(CONTENT)
+
+
+def test_something_else_that_is_sent_again_is_refused(registry: FakeRegistry, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}{PARTIAL}").write_bytes(CONTENT[:1000])
+    registry.instead = b"x" * len(CONTENT)
+    with pytest.raises(UserError, match="do not trust this registry"):
+        kept(registry, tmp_path, []).fetch(DIGEST, len(CONTENT))
+    assert len(registry.asked) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_registry_goes_on_where_it_was_asked_to(registry: FakeRegistry, tmp_path: Path) -> None:
     partial = tmp_path / f"{NAME}{PARTIAL}"
     partial.write_bytes(CONTENT[:1000])
