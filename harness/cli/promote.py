@@ -1,13 +1,13 @@
 """The commands on known-good tags: `matrix promote`, `matrix demote` and `matrix tags`."""
 
 import time
+from math import floor
 
 import click
 from rich.table import Table
 
 from harness.base.durations import DAY, day_of
 from harness.base.interrupts import interruptible
-from harness.base.wording import percent
 from harness.cli.completion import complete_cells
 from harness.cli.shared import (
     Settings,
@@ -133,8 +133,13 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
         out.print(as_typed("No known-good tag is in force; `matrix promote` makes one if a cell is known-good."))
 
 
+def _rounded_down(bound: float) -> str:
+    """Return a lower bound with two decimals, rounded down because a larger number would claim more."""
+    return f"{floor(bound * 100 + 1e-9) / 100:.2f}"
+
+
 def _promoted(evidence: KnownGood, is_: str) -> str:
-    rate = f"starts above {evidence.low:.2f} at {percent(evidence.confidence)} confidence"
+    rate = f"starts above {_rounded_down(evidence.low)} at {evidence.confidence * 100:g} % confidence"
     best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
     until = f"until {day_of(evidence.expires_at)}"
     if not is_own(evidence.image):
@@ -160,7 +165,7 @@ def _table(states: list[TagState]) -> Table:
             evidence.cell,
             evidence.target[:SHORT],
             evidence.shown,
-            f"{evidence.low:.2f}",
+            _rounded_down(evidence.low),
             f"{state.age_seconds / DAY:.0f}",
             f"not valid: {state.not_here}" if state.not_here else "valid",
         )

@@ -103,9 +103,9 @@ class StateFile:
     def _aside(self, key: str) -> Path:
         return self.file.with_name(f"{self.file.stem}-{key[:16]}.json")
 
-    def remove(self) -> None:
-        """Remove the file, because the model is in its final place."""
-        self.file.unlink(missing_ok=True)
+    def remove(self, training: TrainingState) -> None:
+        """Remove the file that holds a training, because its model is in its final place."""
+        self.place(training).unlink(missing_ok=True)
         sync_folder(self.file.parent)
 
 

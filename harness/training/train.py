@@ -92,10 +92,10 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                 if begin.mistake:
                     said = _said(job, records[-1], bench)
                     if _left_something(job, records, bench):
-                        give_up = shlex.join(["rm", str(file.file)])
+                        give_up = shlex.join(["rm", str(file.place(state))])
                         raise UserError(f"{said}; `{give_up}` gives up what was trained so far")
                     # The same request would be refused again, so there is nothing that its command could continue.
-                    file.remove()
+                    file.remove(state)
                     raise UserError(said)
                 return TrainingResult(as_dicts, exhausted=begin.why)
             state = _noted(state, begin, file)
@@ -124,7 +124,7 @@ def _removed_if_refused(
         yield
     except UserError:
         if not any(bench.results.intent(run_id) for run_id in state.run_ids):
-            file.remove()
+            file.remove(state)
             with suppress(OSError):
                 if not (listed := job.output / ATTEMPTS_FILE).stat().st_size:
                     listed.unlink()
@@ -212,7 +212,7 @@ def _finish(
     else:
         replaced = publish(folder, last, job.output, job.name, keep_checkpoints=job.resume)
     # Remove the state first: after an interrupted removal an older checkpoint must not be published instead.
-    file.remove()
+    file.remove(state)
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
         if job.program:

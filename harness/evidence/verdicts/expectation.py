@@ -1,7 +1,7 @@
 """The prospects of a training of a given length in a cell, from the bounds of its failure rate. Pure."""
 
 from dataclasses import asdict, dataclass
-from math import exp, expm1, floor, inf
+from math import ceil, exp, expm1, floor, inf
 from typing import Any
 
 from harness.evidence.verdicts.exposure_rates import failure_rate_bound
@@ -46,14 +46,19 @@ class Expectation:
             return f"nothing can be said about {self.hours:g} h: no training was seen yet"
         seldom = self.uninterrupted < 0.01  # noqa: PLR2004
         chance = "hardly a chance (under 1 %)" if seldom else f"a chance above {floor(self.uninterrupted * 100)} %"
-        restarts = f"{self.restarts:.1f}" if self.restarts < 10 else f"{self.restarts:.0f}"  # noqa: PLR2004
         if self.takes > HOPELESS * self.hours:
             return f"{self.hours:g} h of training may take over {HOPELESS} times as long: these runs show no better"
         said = (
             f"{self.hours:g} h of training end uninterrupted with {chance}, "
-            f"take fewer than {restarts} restarts on average, and less than {self.takes:.1f} h"
+            f"take fewer than {_rounded_up(self.restarts)} restarts on average, "
+            f"and less than {_rounded_up(self.takes)} h"
         )
         return said if self.within else f"{said}; that is longer than these runs, and may be worse"
+
+
+def _rounded_up(bound: float) -> str:
+    """Return an upper bound with one decimal, rounded up because a smaller number would claim more."""
+    return f"{ceil(bound * 10 - 1e-9) / 10:.1f}"
 
 
 def expected_hours(

@@ -43,6 +43,8 @@ def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str |
 
     `now` is in seconds since 1970. `lock` is the SHA-256 of the stack's present lock, if known.
     """
+    if of_another := _of_another_device(evidence, host):
+        return of_another
     if now >= evidence.expires_at:
         return f"its evidence expired on {day_of(evidence.expires_at)}"
     if evidence.gfx:
@@ -108,8 +110,7 @@ def resolve_tag(
         raise NothingPromotedError(f"{place}: no known-good tag is in force; `matrix promote` creates one")
 
     def why_not(evidence: KnownGood) -> str | None:
-        usable = why_not_usable(evidence, host, now, lock_of(evidence))
-        return _of_another_device(evidence, host) or usable or suspended(suspension(evidence))
+        return why_not_usable(evidence, host, now, lock_of(evidence)) or suspended(suspension(evidence))
 
     for evidence in asked_first:
         if why_not(evidence) is None:

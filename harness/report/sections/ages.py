@@ -1,14 +1,15 @@
 """Failures by the age of the run: how long trainings lasted in each cell. Pure."""
 
+import math
 from collections.abc import Iterable, Mapping
 
-from harness.base.wording import many, percent
+from harness.base.wording import many
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
 from harness.report.model import FailureAges
 from harness.report.sections.grid import Key, key_of
-from harness.report.words import share
+from harness.report.words import at_least, share
 
 # Most curves drawn; nobody looks at more.
 DRAWN = 6
@@ -51,8 +52,9 @@ def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: 
     if totals.longest * 3600 >= 1:
         # The age that the claim is about: at least three runs are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
-        band = f"{percent(at.low)} to {percent(at.high)}, with {share(confidence)}"
-        said += f"; {percent(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
+        high = math.ceil(at.high * 100 - 1e-9)
+        band = f"{at_least(at.low)} to {high} %, with {share(confidence)}"
+        said += f"; {at_least(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
     curve = points if drawn and failed else ()
     return FailureAges(
         group=group,

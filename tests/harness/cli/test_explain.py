@@ -78,7 +78,7 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
         "evidence",
         f"evidence  {folder}/log.txt:2: {ILLEGAL}",
         "remedy    run it with AMD_SERIALIZE_KERNEL=3 to find the kernel; try other torch and ROCm, and "
-        "amdgpu.cwsr_enable=0",
+        "amdgpu.cwsr_enable=0; `.venv/bin/matrix doctor` says whether this kernel is known to fail",
         f"try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-serialize {work}",
         f"try       .venv/bin/matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments {work}",
         "see       https://github.com/ROCm/TheRock/issues/1795",

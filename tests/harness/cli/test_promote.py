@@ -19,3 +19,8 @@ def test_promote_says_that_an_image_was_not_built_here(
     assert _promoted(evidence, "is").endswith("; its image was not built here; `matrix verify cpu-plain` compares")
     own_images.remember(Image(evidence.image, {}, (), 1))
     assert "not built here" not in _promoted(evidence, "is")
+
+
+def test_a_lower_bound_is_rounded_down(make_evidence: Callable[..., KnownGood]) -> None:
+    said = _promoted(make_evidence(low=0.8953, confidence=0.999), "is")
+    assert "starts above 0.89 at 99.9 % confidence" in said

@@ -151,7 +151,7 @@ class TrainingUnderTest:
     def train(self, *scripts: Script) -> TrainingResult:
         """Train, with these scripts for the coming attempts; a training that was begun is resumed."""
         self.bench.scripts = list(scripts)
-        state = self.file.read("key") or self.state
+        state = self.file.read(self.state.key) or self.state
         return train(self.job, state, self.file, self.bench, self.display)
 
     @property

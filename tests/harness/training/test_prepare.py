@@ -230,7 +230,7 @@ def test_an_unfinished_training_in_a_cell_that_is_gone_is_not_begun_again(
     with pytest.raises(UserError, match=f"no longer has its cell {gone.cell}; put that back, or `rm {file.file}` to"):
         prepare_training(asked, matrix, results, host, file)
     assert file.read(gone.key) == gone
-    file.remove()
+    file.remove(gone)
     assert prepare_training(asked, matrix, results, host, file).state.id != gone.id
 
 

@@ -46,7 +46,7 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert file.unfinished_other("b") == mine
         file.write(other)
         assert (file.read("a"), file.read("b")) == (mine, other)
-        file.remove()
+        file.remove(other)
         assert (file.read("a"), file.read("b")) == (mine, None)
         # A training also counts as unfinished while it is set aside.
         assert file.unfinished_other("b") == mine
@@ -54,7 +54,7 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         file.write(new_state("c", "cpu-plain", None))
         file.write(mine)
         assert file.read("c") is None
-        file.remove()
+        file.remove(mine)
         assert file.read("a") is None
         assert file.unfinished_other("b") is None
         # A file that cannot be read must not pass for that of a training that may begin again.

@@ -123,12 +123,30 @@ def test_a_kill_before_the_model_is_in_place_costs_nothing(
     training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(StateFile, "remove", lambda _: pytest.fail("killed"))
+        patch.setattr(StateFile, "remove", lambda *_: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
             training.train(DONE)
     ended = training.train()
     assert ended.model
     assert len(training.bench.made) == 1
+
+
+def test_a_model_that_could_not_be_published_at_first_costs_no_other_training(
+    training: TrainingUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> tuple[Path, ...]:
+        raise UserError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.training.train.publish", full)
+        with pytest.raises(UserError, match="full"):
+            training.train(DONE)
+    first, training.state = training.state, new_state("another", training.state.cell, None)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(Script(step=30, interrupt=True))
+    other, training.state = training.file.read("another"), first
+    assert training.train().model
+    assert (training.file.read("another"), training.file.read(first.key)) == (other, None)
 
 
 def test_a_file_of_the_run_is_named_where_the_user_has_it(

@@ -94,7 +94,7 @@ def test_without_a_healthy_gpu_it_begins_on_the_cpu_where_that_is_allowed(
     append_steps(training.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
     with pytest.raises(UserError, match="--allow-cpu"):
         training.train()
-    training.file.remove()
+    training.file.remove(training.state)
     training.state = new_state("key", GPU_CELL, None)
     training.job = replace(training.job, allow_cpu=True)
     assert training.train(DONE).model
@@ -106,8 +106,8 @@ def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_training: MakeTr
     with pytest.raises(IndexError):
         training.train(Script("host-fault", "unhealthy-gpu", unhealthy=(0,)))
     assert training.bench.made[0].gpus == (0,)
+    training.file.remove(training.state)
     training.state = new_state("key", GPU_CELL, None)
-    training.file.remove()
     training.train(DONE)
     assert training.bench.made[-1].gpus == (1,)
     alone = make_training(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)

@@ -59,6 +59,12 @@ def test_it_is_said_in_a_sentence_with_the_length_that_it_rests_on() -> None:
     assert expectation(10, 1 / 3.5, 1 / 3.5, 1).in_words.endswith("that is longer than these runs, and may be worse")
 
 
+def test_bounds_are_rounded_up() -> None:
+    said = expectation(0.5, 0.085, 0.085, 12).in_words
+    assert said.endswith("take fewer than 0.1 restarts on average, and less than 0.6 h")
+    assert expectation(10, 0.0113, 0.0113, 12).in_words.endswith("less than 10.1 h")
+
+
 def test_where_hardly_anything_was_seen_to_last_no_number_of_restarts_is_said() -> None:
     hopeless = expectation(10, 500, 500, 0.001).in_words
     assert hopeless == "10 h of training may take over 100 times as long: these runs show no better"

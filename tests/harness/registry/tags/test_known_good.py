@@ -86,6 +86,11 @@ def test_evidence_of_the_same_host_holds(make_evidence: Evidence, host: HostFact
     assert why_not_usable(make_evidence(), host, NOW) is None
 
 
+def test_what_a_cpu_did_is_none_of_a_host_with_gpus(make_evidence: Evidence, gpu_host: HostFacts) -> None:
+    """`tags` and `train` both ask here."""
+    assert "for a CPU, and this host has" in str(why_not_usable(make_evidence(), gpu_host, NOW))
+
+
 def test_evidence_expires(make_evidence: Evidence, host: HostFacts) -> None:
     evidence = make_evidence()
     assert why_not_usable(evidence, host, evidence.expires_at - 1) is None
