@@ -183,10 +183,11 @@ def _note_resets(intent: Intent, results: Results, root: Path) -> None:
     if not gpus or any(step.check == "kernel-log" for step in steps):
         return
     since = max([intent.started, *(step.at for step in steps if step.when == "before-run")])
+    now = time.time()
     if intent.since_boot is not None:
         # The wall clock may have been set since.
-        since += time.time() - intent.started - (time.clock_gettime(time.CLOCK_BOOTTIME) - intent.since_boot)
-    seen = look_for_resets(gpus, since, root)
+        now = intent.started + time.clock_gettime(time.CLOCK_BOOTTIME) - intent.since_boot
+    seen = look_for_resets(gpus, since, root, now)
     append_steps(results, [seen.line("after-failure", intent, intent.environment_hash)])
 
 

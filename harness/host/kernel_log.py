@@ -76,12 +76,18 @@ def names_as_words(line: str) -> str:
     return NAMED.sub(lambda name: name[0].replace(" ", "_"), line)
 
 
-def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
-    """Read the kernel log from `since` (seconds since 1970) on. For another `root` only its dev/kmsg is read."""
-    uptime = time.monotonic() - (time.time() - since) - SLACK_SECONDS
+def read_kernel_log(since: float, root: Path = Path("/"), now: float | None = None) -> KernelLog:
+    """Read the kernel log from `since` (seconds since 1970) on. For another `root` only its dev/kmsg is read.
+
+    `now`: the present by the clock as it was at `since`, where the clock may have been set in between.
+    """
+    elapsed = (time.time() if now is None else now) - since
+    uptime = time.monotonic() - elapsed - SLACK_SECONDS
+    # A line of the journal has the time of the clock as it was then: after a step forward, all earlier lines look old.
+    stamped = min(since, time.time() - elapsed)
     ways: dict[str, Callable[[], tuple[str, ...]]] = {}
     if root == Path("/"):
-        ways["journalctl"] = lambda: _journal(since)
+        ways["journalctl"] = lambda: _journal(stamped)
     ways["/dev/kmsg"] = lambda: _kmsg(root / "dev/kmsg", uptime)
     refused = []
     for name, read in ways.items():

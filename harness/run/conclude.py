@@ -1,6 +1,5 @@
 """The conclusion of a run after its processes: the outcome, the checks of its GPUs, and the explanation."""
 
-import time
 from dataclasses import dataclass, replace
 
 from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
@@ -30,7 +29,7 @@ def conclude_run(
 ) -> RunConclusion:
     """Decide the outcome; check the GPUs, and explain the run if it did not complete.
 
-    `began`: when the run began, on the monotonic clock. None where the user interrupted the run, and should not have to
+    `began`: when the run began, as in `RunSpec.now`. None where the user interrupted the run, and should not have to
     wait for checks.
     """
     if evidence.stopped_by == "host":
@@ -46,11 +45,12 @@ def conclude_run(
     try:
         with open_to_interruption():
             with notes.tolerated("checking the GPUs after the run"):
+                since = spec.now if began is None else began
                 if completed:
-                    problems = after_completion(checkup, wall_time(began))
+                    problems = after_completion(checkup, since)
                 else:
                     unkillable = evidence.stopped_by == "host"
-                    problems = after_failure(checkup, memory, wall_time(began), unkillable=unkillable)
+                    problems = after_failure(checkup, memory, since, unkillable=unkillable)
                 if problems and outcome.diagnosis in WRONG:
                     # The record will name the GPU, and nothing may be resumed from all the same.
                     evidence = replace(evidence, steps_accounted=())
@@ -77,8 +77,3 @@ def _decided(spec: RunSpec, evidence: Evidence) -> tuple[Outcome, Evidence]:
         outcome = undecided(evidence.stopped_by, cannot_be_read(error))
         stopped_by = evidence.stopped_by or "work-folder"
         return outcome, replace(evidence, stopped_by=stopped_by, stop_detail=outcome.detail)
-
-
-def wall_time(began: float | None) -> float:
-    """Return a time on the monotonic clock in seconds since 1970, because the wall clock may have been set since."""
-    return time.time() - (time.monotonic() - began) if began is not None else time.time()

@@ -59,11 +59,15 @@ class Checkup:
         append_steps(self.results, [step.line(when, self.spec.intent, self.spec.environment_hash)])
         return step
 
+    def note_resets(self, since: float, when: HealthOccasion) -> Step:
+        """Log what the kernel log says of the GPUs from `since`, as in `RunSpec.now`, on."""
+        return self.note(look_for_resets(self.spec.gpus, since, self.root, self.spec.now), when)
+
 
 def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkillable: bool = False) -> tuple[str, ...]:
     """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 
-    `since`: when the run began, in seconds since 1970; the kernel log is read from there.
+    `since`: when the run began, as in `RunSpec.now`; the kernel log is read from there.
     `unkillable`: whether a process of the run cannot be killed. Its GPUs cannot be checked then, and only the kernel
         log is read.
 
@@ -80,7 +84,7 @@ def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkil
     # recovery waits for the GPU's memory. The log is read before the next steps: their probes and resets are not the
     # run's.
     steps = [checkup.note(next(recovery), "after-failure") for recovery in recoveries]
-    steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
+    steps.append(checkup.note_resets(since, "after-failure"))
     for recovery in recoveries:
         steps += [checkup.note(step, "after-failure") for step in recovery]
     if any(_unkillable(steps)):
@@ -115,7 +119,7 @@ def after_interruption(checkup: Checkup, before: MemoryBefore, since: float) -> 
     for gpu in checkup.spec.gpus:
         waited = wait_for_memory(gpu, before.get(gpu.index), checkup.actions, INTERRUPTED_SECONDS)
         steps.append(checkup.note(waited, "after-failure"))
-    steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
+    steps.append(checkup.note_resets(since, "after-failure"))
     return _report(checkup, steps)
 
 
@@ -129,7 +133,7 @@ def after_completion(checkup: Checkup, since: float) -> tuple[str, ...]:
     """
     if not checkup.spec.gpus:
         return ()
-    steps = [checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-completion")]
+    steps = [checkup.note_resets(since, "after-completion")]
     for gpu in checkup.spec.gpus:
         # The run's preset may avoid what fails in the probe, which has no preset.
         steps_of_gpu = probe_or_reset(gpu, checkup.actions, proven=checkup.proven(gpu))

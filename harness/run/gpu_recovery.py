@@ -133,13 +133,14 @@ def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
     )
 
 
-def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path) -> Step:
+def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path, now: float) -> Step:
     """Return whether the kernel log reports a reset of these GPUs from `since` (seconds since 1970) on.
 
-    `root` holds the host's /sys and /dev. `good` of the step is None where the log cannot be read.
+    `root` holds the host's /sys and /dev; `now` is the present by the clock as it was at `since`. `good` of the step is
+    None where the log cannot be read.
     """
     began = time.monotonic()
-    log = read_kernel_log(since, root)
+    log = read_kernel_log(since, root, now)
     seconds = time.monotonic() - began
     if log.missing is not None:
         return Step("kernel-log", None, None, log.missing, seconds)

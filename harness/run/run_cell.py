@@ -1,7 +1,6 @@
 """One run: intent -> start -> watch -> verify -> outcome -> post-run checks and explanation -> record."""
 
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from harness.host.gpus.gpu_memory import GpuWatch
 from harness.host.jobs import ENDINGS
 from harness.host.slurm import why_ended
 from harness.run.carry_out import carry_out, held_open
-from harness.run.conclude import conclude_run, wall_time
+from harness.run.conclude import conclude_run
 from harness.run.gpu_health import Checkup, after_interruption
 from harness.run.gpu_readiness import Readiness, before_run
 from harness.run.notes import Notes, cannot_be_read
@@ -86,7 +85,7 @@ def run_cell(
         evidence = Evidence(exits=exits)
         interrupted_by: Interruption | None = None
         interrupt: KeyboardInterrupt | UserError | None = None
-        began = time.monotonic()
+        began = spec.now
         try:
             spec.folder.make_places()
             hand_over(spec.resume_from or (), spec.work.output)
@@ -97,7 +96,7 @@ def run_cell(
                     if ready.why_unfit:
                         evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.why_unfit)
                 # Resets that recovery made before the run are in the kernel log, too, and are not the run's.
-                began = time.monotonic()
+                began = spec.now
                 if evidence.stopped_by is None:
                     evidence = carry_out(spec, watch, accounting, results, notes, exits)
                 watch.sweep()
@@ -133,7 +132,7 @@ def run_cell(
         if evidence.stopped_by in ("user", "harness"):
             # After the record, because a user who interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
-                after_interruption(checkup, ready.memory, wall_time(began))
+                after_interruption(checkup, ready.memory, began)
         if interrupt:
             raise interrupt
     return record

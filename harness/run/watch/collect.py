@@ -33,12 +33,14 @@ class Missing(LookupError):  # noqa: N818
 class FailureScene:
     """Everything known at the moment of a failure.
 
-    `began`: when the process started, on the monotonic clock.
+    `began`: when the process started, in seconds since 1970.
+    `now`: the present by the clock as it was then.
     `container`: the engine's description of the container; None where there is none.
     `memory_group`: returns the counts of the run's control group, or raises LookupError.
     """
 
     began: float
+    now: float
     samples: Sequence[StackSample] = ()
     processes: Sequence[RunProcess] = ()
     container: Mapping[str, Any] | None = None
@@ -65,13 +67,14 @@ class Collector:
         self._can_dump_stacks = can_dump_stacks
         self._on_gpus = on_gpus
         self._handle: Handle | None = None
-        self._began = time.monotonic()
+        self._began, self._started = time.monotonic(), time.time()
         self._memory_group: MemoryGroupWatch | None = None
         self.collected = False
 
     def begin(self, handle: Handle, began: float) -> None:
         """Note a process that was started, and when, on the monotonic clock."""
         self._handle, self._began = handle, began
+        self._started = time.time() - (time.monotonic() - began)
         self._memory_group = None
 
     def look(self) -> None:
@@ -102,7 +105,8 @@ class Collector:
         """Write the evidence of a failure into the run folder; return the notes on the GPUs if the run uses any."""
         self.collected = True
         scene = FailureScene(
-            began=self._began,
+            began=self._started,
+            now=self._started + time.monotonic() - self._began,
             samples=samples,
             processes=look_at_processes(self._folder.path),
             container=self._handle.inspected if self._handle else None,
@@ -184,8 +188,7 @@ def _processes(scene: FailureScene) -> str:
 
 
 def _kernel_log(scene: FailureScene) -> str:
-    # Computed from the monotonic clock, because the wall clock may have been set since the start.
-    log = read_kernel_log(time.time() - (time.monotonic() - scene.began), scene.root)
+    log = read_kernel_log(scene.began, scene.root, scene.now)
     if log.missing:
         raise Missing(log.missing)
     return "".join(f"{line}\n" for line in log.lines)

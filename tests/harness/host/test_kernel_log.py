@@ -39,6 +39,19 @@ def test_the_journal_is_asked_for_the_kernel_since_the_run_began(commands: Comma
     assert "--since=@1763000000" in (tmp_path / "asked").read_text()
 
 
+@pytest.mark.parametrize(("set_by", "from_start"), [(3600, True), (-3600, False)])
+def test_the_journal_is_read_from_the_start_though_the_clock_was_set(
+    set_by: float, from_start: bool, commands: Commands, tmp_path: Path
+) -> None:
+    """Lines from before a step forward have stamps by the clock of then, and those after a step back by that of now."""
+    commands("journalctl", f'for one in "$@"; do echo "$one"; done > {tmp_path}/asked')
+    real = time.time()
+    began, now = real - set_by - 1200, real - set_by
+    read_kernel_log(began, now=now)
+    (asked,) = (line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("--since=@"))
+    assert float(asked.removeprefix("--since=@")) == pytest.approx((began if from_start else real - 1200) - 2, abs=2)
+
+
 def test_a_name_in_the_journal_begins_no_line_and_does_not_refuse_it(commands: Commands) -> None:
     """A process name may read like a line of the driver or of journalctl, which indents the text after a line end."""
     lines = ["2026-11-21T19:00:01+0000 host kernel: traps: a", "    No journal files\u2028c[1] trap"]

@@ -1,6 +1,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -379,6 +380,19 @@ def test_the_kernel_log_is_read_after_a_run_that_completed_too(
     tree.kernel_says(CALM, f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
     (problem,) = after_completion(with_probes(checkup, WELL, WELL), time.time())
     assert "GPU reset begin!" in problem
+
+
+@pytest.mark.parametrize("set_by", [2e9, -1e9])
+def test_the_kernel_log_is_read_from_the_start_of_a_run_though_the_clock_was_set(
+    set_by: float, checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    intent = checkup.spec.intent.model_copy(update={"started": checkup.spec.intent.started - set_by})
+    checkup = replace(checkup, spec=replace(checkup.spec, intent=intent))
+    for ago, problems in ((100, 0), (50, 1)):
+        at = int((time.monotonic() - ago) * 1e6)
+        (tree.root / "dev/kmsg").write_text(f"3,1,{at},-;amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!\n")
+        assert len(after_completion(with_probes(checkup, WELL, WELL), checkup.spec.now - 75)) == problems
 
 
 def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
