@@ -8,7 +8,7 @@ from harness.base.files.storage import read_regular
 from harness.base.files.untrusted_file import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.matcher import Hit, matcher_of
-from harness.evidence.app_reports.python_stacks import parse_stacks
+from harness.evidence.app_reports.python_stacks import LOADER_WORKER, parse_stacks
 from harness.evidence.app_reports.step_position import read_positions
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.files.work_folder import LARGEST
@@ -22,7 +22,6 @@ SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
 MOST_BYTES = 1 << 21
 
 _OUTERMOST = ("<module>", "_run_module_as_main")
-_WORKER = "torch/utils/data/_utils/worker.py"
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,16 @@ def classify(stacks: Sequence[StackFrames], words: Iterable[str]) -> Hit | None:
 def main_stacks(lines: Iterable[Line]) -> list[StackFrames]:
     """Return the stacks of main threads in a dump of faulthandler or py-spy: those that begin at a module or script.
 
-    Stacks of loader workers, which always wait, are left out if there are others.
+    Stacks of loader workers are left out: they always wait, and say nothing of a rank that wrote none.
     """
     numbered = list(lines)
     threads = (zip(one.stack, one.places, strict=True) for one in parse_stacks(line.text for line in numbered))
     stacks = (tuple(StackFrame(f"{f.file} {f.function}", numbered[at]) for f, at in thread) for thread in threads)
     whole = [stack for stack in stacks if stack]
     main = [stack for stack in whole if stack[-1].text.endswith(_OUTERMOST)]
-    own = [stack for stack in main if not any(_WORKER in frame.text for frame in stack)]
-    return own or main or whole
+    if not main:
+        return whole
+    return [stack for stack in main if not any(LOADER_WORKER in frame.text for frame in stack)]
 
 
 def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:

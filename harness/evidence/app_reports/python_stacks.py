@@ -7,6 +7,9 @@ from pathlib import Path
 
 from harness.base.text import safe_text
 
+LOADER_WORKER = "/torch/utils/data/_utils/worker.py"
+"""How the path of the file ends in which every worker of a loader waits."""
+
 _FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}),? in (?P<function>.+)$')
 _PY_SPY = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?):(?P<line>\d{1,9})\)$")
 _THREAD = re.compile(r"^(?:Current thread|Thread) ")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.app_reports.python_stacks import CallStack, Frame
+from harness.evidence.app_reports.python_stacks import LOADER_WORKER, CallStack, Frame
 from harness.evidence.app_reports.step_position import Position
 from harness.host.processes.run_processes import STATES, RunProcess
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
@@ -65,14 +65,20 @@ def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
 def _sights(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> list[Sight]:
     known = {one.rank: one for one in stalled}
     seen = {process.rank for process in sample.processes if process.rank is not None} | set(sample.positions)
-    return [_sight(rank, known.get(rank), sample) for rank in sorted(known.keys() | (seen - set(told)))]
+    ranks = sorted(known.keys() | (seen - set(told)))
+    # The process of a single rank need not say which it is.
+    alone = len(seen | set(told)) == 1
+    return [_sight(rank, known.get(rank), sample, alone=alone) for rank in ranks]
 
 
-def _sight(rank: int, stalled: RankStall | None, sample: StackSample) -> Sight:
+def _sight(rank: int, stalled: RankStall | None, sample: StackSample, *, alone: bool) -> Sight:
     stacks = sample.of_rank(rank)
+    named = {rank, None} if alone else {rank}
     pids = {one.pid for one in stacks}
-    processes = tuple(process for process in sample.processes if process.rank == rank or process.pid in pids)
-    return Sight(rank, stalled, sample.positions.get(rank), stacks[0].main if stacks else (), processes)
+    processes = tuple(process for process in sample.processes if process.rank in named or process.pid in pids)
+    # Where the rank itself gave no stack, those of its loader's workers, which always wait, do not stand for it.
+    own = (one.main for one in stacks if not any(frame.file.endswith(LOADER_WORKER) for frame in one.main))
+    return Sight(rank, stalled, sample.positions.get(rank), next(own, ()), processes)
 
 
 def _idle(sight: Sight) -> str:

@@ -128,6 +128,19 @@ def test_the_last_dump_counts_and_workers_of_the_loader_do_not(tmp_path: Path) -
     assert hit.signature.class_ == "hang-backward"
 
 
+def test_workers_of_the_loader_do_not_stand_for_a_rank_that_wrote_no_stack(tmp_path: Path) -> None:
+    worker = ["queue.py get", f"{SITE}/torch/utils/data/_utils/worker.py _worker_loop", *OUTER]
+    leave(tmp_path, 0, 9, 5, dump(["queues.py _feed"], worker))
+    hit = stuck_at(RunFolder(tmp_path), "step")
+    assert hit is not None
+    assert hit.signature.class_ == "hang-update"
+    (tmp_path / "failure").mkdir()
+    (tmp_path / RunFolder.PY_SPY).write_text(dump([*FRAMES["hang-copy"], *OUTER]), encoding="utf-8")
+    hit = stuck_at(RunFolder(tmp_path), "step")
+    assert hit is not None
+    assert hit.signature.class_ == "hang-copy"
+
+
 def test_without_stacks_the_phase_tells(tmp_path: Path) -> None:
     for phase, expected in (("import", "hang-import"), ("checkpoint", "hang-disk"), ("features", "hang-data")):
         hit = stuck_at(RunFolder(tmp_path), phase)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from harness.evidence.app_reports.step_position import Position
 from harness.host.processes.run_processes import RunProcess
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
@@ -85,6 +87,16 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
 def test_a_rank_that_never_wrote_progress_is_stuck_and_its_place_is_shown() -> None:
     told = describe({0: Position(0, 0)}, {0: COLLECTIVE, 1: STEP}, told=(0,))
     assert told.startswith("rank 1 never reported any progress (loop.py:7 _step); rank 0 waits (distributed_c10d.py:7 ")
+
+
+def test_a_single_rank_is_named_as_stopped_and_its_waiting_loader_workers_do_not_stand_for_it() -> None:
+    own, worker = (replace(process(number, state), rank=None) for number, state in ((0, "T"), (1, "S")))
+    waiting = ProcessStacks(worker.pid, 0, stacks(0, f"{SITE}/torch/utils/data/_utils/worker.py:_worker_loop").text)
+    sample = StackSample(0, 0, (own, worker), (waiting,), {0: Position(25, 5)})
+    told = describe_hang([RankStall(0, "step", 25, 30, 25)], (0,), sample)
+    assert told == (
+        "rank 0 made no progress for 30 s in phase step at step 25, in the update, process 100 is stopped (state T)"
+    )
 
 
 def test_of_no_ranks_none_is_stuck() -> None:
