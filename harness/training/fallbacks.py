@@ -175,7 +175,7 @@ def next_fallback(
     so_far = (
         f"the last {len(stalled) + 1} of them without getting further than step {furthest}"
         if furthest
-        else "none of which reached a step"
+        else "none of which left a step to continue from"
     )
     why = f"{many(len(attempts), 'attempt was', 'attempts were')} made, {so_far}, and "
     why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"

@@ -203,7 +203,10 @@ open("made.txt", "w").write("x")
 def test_one_that_gets_no_further_is_stopped_in_a_line(make: Callable[..., Trainer]) -> None:
     trainer = make("raise SystemExit(1)")
     printed = trainer.run("--workload", "mine", status=1)
-    assert "not trained to its end: 4 attempts were made, none of which reached a step, and nothing is left" in printed
+    assert (
+        "not trained to its end: 4 attempts were made, none of which left a step to continue from, and nothing is left"
+        in printed
+    )
     assert f"Next: {shlex.join(trainer.words)} explain {trainer.records[-1].intent.run_id}\n" in printed
 
 

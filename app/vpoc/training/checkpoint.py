@@ -86,12 +86,12 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
     """Load what `state_of` returned, whatever strategy and devices the state was taken with."""
+    for name in ("steps_done", "steps_skipped", "skipped_in_a_row"):
+        setattr(trainer, name, state[name])
     trainer.strategy.load_weights(state["weights"])
     trainer.load_moments(state["adam"])
     if trainer.scaler.is_enabled() and state["scaler"]:
         trainer.scaler.load_state_dict(state["scaler"])
-    for name in ("steps_done", "steps_skipped", "skipped_in_a_row"):
-        setattr(trainer, name, state[name])
 
 
 def write_checkpoint(

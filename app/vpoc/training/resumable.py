@@ -38,7 +38,9 @@ def require_resumable(
     _require(state["adam"].keys() == like.keys())
     moments = {name: one for name, one in state["adam"].items() if one}
     _require_like({name: one["step"] for name, one in moments.items()}, dict.fromkeys(moments, torch.zeros(())))
-    _require(all(1 <= one["step"].item() <= done for one in moments.values()))
+    # Their type holds not every number above 2^24, and may have rounded this one up.
+    most = torch.tensor(float(done)).item()
+    _require(all(1 <= one["step"].item() <= most for one in moments.values()))
     for key in ADAM_MOMENTS[1:]:
         _require_like({name: one[key] for name, one in moments.items()}, {name: like[name] for name in moments})
     _require_history(found.history, position.epoch - 1, done, validates=validates, chooses=chooses)

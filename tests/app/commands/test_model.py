@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.app.commands.in_process import SMALL, vpoc
+from vpoc.data.synth import synthetic_csv
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network
@@ -32,6 +33,21 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
     _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
     facts = json.loads(out)
     assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", len(NAMES))
+
+
+def test_from_single_trades_to_prediction(capsys, merged, tmp_path):
+    """Their bars have no length."""
+    rows = list(csv.DictReader(synthetic_csv(24, 7).decode().splitlines()))
+    trades = ({**row, **dict.fromkeys(("open", "high", "low"), row["close"])}.values() for row in rows)
+    data, model, predicted = tmp_path / "trades.csv", tmp_path / "m.pt", tmp_path / "p.csv"
+    data.write_text("\n".join([",".join(rows[0]), *map(",".join, trades), ""]))
+    chosen = ["--rows", "session", "--target", "next_up", "--epochs", 1]
+    train = ["--data", data, *SMALL, *chosen, "--output", tmp_path, "--name", "m"]
+    assert vpoc(capsys, "train", *train)[0] == 0
+    assert vpoc(capsys, "check-model", model)[0] == 0
+    assert vpoc(capsys, "predict", "--model", model, "--data", data, "--output", predicted)[0] == 0
+    code, _, err = vpoc(capsys, "predict", "--model", model, "--data", merged, "--output", predicted)
+    assert (code, "trained on single trades, the data has bars of 600 s" in err) == (2, True)
 
 
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):

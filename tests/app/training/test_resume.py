@@ -5,6 +5,8 @@ import io
 import json
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +15,10 @@ from vpoc.errors import Interrupted, UserError
 from vpoc.progress import Progress
 from vpoc.training import checkpoint
 from vpoc.training.fit import Fit
+from vpoc.training.flat.flat_adam import FlatAdam
+from vpoc.training.flat.flat_loop import VectorTrainer
 from vpoc.training.loop import FIRST_STEPS
+from vpoc.training.resumable import require_resumable
 from vpoc.training.run import train
 
 
@@ -290,6 +295,25 @@ def test_a_file_without_settings_to_compare_is_no_checkpoint(options, tmp_path, 
     changed(checkpoints(tmp_path)[-1], place, value)
     _, messages = trained(options(epochs=1, resume=True), tmp_path)
     assert any("holds no checkpoint, though it is named like one" in line for line in messages)
+
+
+def test_more_steps_than_the_moments_can_count_are_resumed_at_their_number():
+    """From 2^24 on, the type of their step holds not every number."""
+    network = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    names, done = [name for name, _ in network.named_parameters()], (1 << 24) + 3
+    adam = FlatAdam(network.parameters(), lambda _: 1e-3)
+    adam.steps = done
+    moments = dict(zip(names, adam.state_dict()["state"].values(), strict=True))
+    assert moments[names[0]]["step"].item() > done
+    state = {"weights": network.state_dict(), "adam": moments, "scaler": {}, "steps_done": done}
+    state |= {"steps_skipped": 0, "skipped_in_a_row": 0, "kept": None}
+    first_steps = [{"step": step, "loss": 0.5, "gradient_norm": 0.1} for step in range(1, FIRST_STEPS + 1)]
+    history = checkpoint.History(first_steps=first_steps, loss=1.0, weight=2.0)
+    found = checkpoint.Checkpoint(Path("c"), {}, {}, checkpoint.Position(1, done), history, state)
+    require_resumable(found, network.state_dict(), {}, 1 << 25, validates=True, chooses=False)
+    adam.steps = 0
+    VectorTrainer.load_moments(SimpleNamespace(adam=adam, steps_done=done), moments)
+    assert adam.steps == done
 
 
 @pytest.mark.slow

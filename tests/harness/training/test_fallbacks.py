@@ -77,7 +77,9 @@ def test_of_a_program_of_the_users_own_only_variables_are_changed() -> None:
     variables = [*["same-again"] * 2, "fresh-allocator", "no-hipblaslt", "no-p2p"]
     assert fallbacks_of(TWO, "crash", own_program=True) == variables
     exhausted = next_fallback([failed()], TWO, 1, own_program=True)
-    assert exhausted == Exhausted("1 attempt was made, none of which reached a step, and no healthy GPU is left")
+    assert exhausted == Exhausted(
+        "1 attempt was made, none of which left a step to continue from, and no healthy GPU is left"
+    )
 
 
 def test_the_cpu_takes_over_only_where_it_is_allowed() -> None:

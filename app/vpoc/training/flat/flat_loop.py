@@ -58,6 +58,8 @@ class VectorTrainer(Trainer):
         """See Trainer.load_moments."""
         if all(moments.values()):
             self.adam.load_state_dict({"state": dict(enumerate(moments.values()))})
+            # Above 2^24 the type of the moments' step holds not every number.
+            self.adam.steps = self.steps_done
 
     def _forget_gradient(self) -> None:
         self.adam.gradient.zero_()

@@ -123,9 +123,12 @@ def _require_plain(facts: dict[str, Any]) -> None:
     for kind, value in of_type:
         if not isinstance(value, (int, float) if kind is float else kind):
             raise ValueError(f"{value!r:.80} is no {kind.__name__}")
-    numbers = (facts["bar_seconds"], options.lookback, options.chunk_size, options.data_fraction, market.tick)
+    numbers = (options.lookback, options.chunk_size, options.data_fraction, market.tick)
     if not all(isinstance(number, int | float) and 0 < number < LARGEST_FACT for number in numbers):
         raise ValueError("a number that none is")
+    # Single trades have bars of 0 seconds.
+    if type(facts["bar_seconds"]) is not int or not 0 <= facts["bar_seconds"] < LARGEST_FACT:
+        raise ValueError("bars of a length that none is")
     if facts["target"] not in TARGETS.get(options.rows, ()) or options.rth_close not in RTH_CLOSES:
         raise ValueError("rows, a target of them or a close that there are none of")
     if any(getattr(options, name) not in words for name, words in CHOICES.items()):

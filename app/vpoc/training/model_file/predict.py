@@ -33,7 +33,7 @@ def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others:
         raise UserError(f"{loaded.path}: its features are not those of this version of vpoc; train it again")
     known = loaded.market
     for name, trained, given in (
-        ("bars", f"bars of {loaded.bar_seconds} s", f"bars of {bar_seconds} s"),
+        ("bars", _bars(loaded.bar_seconds), _bars(bar_seconds)),
         ("symbol", known.symbol, market.symbol),
         ("tick", f"a tick of {known.tick:g}", f"a tick of {market.tick:g}"),
     ):
@@ -42,6 +42,10 @@ def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others:
                 f"{loaded.path}: trained on {trained}, the data has {given}; give data with the same, or say "
                 f"--other {name}"
             )
+
+
+def _bars(seconds: int) -> str:
+    return f"bars of {seconds} s" if seconds else "single trades"
 
 
 def unnamed_symbol(loaded: LoadedModel, market: Market) -> str:

@@ -135,6 +135,7 @@ def test_a_model_with_options_of_another_version_is_refused(tmp_path):
         {"target": [["up_30"]]},
         {"target": "up_30"},
         {"bar_seconds": "60"},
+        {"bar_seconds": -1},
         {"bar_seconds": 10**400},
         {"bar_seconds": math.nan},
         {"feature_options": {"rows": ["bar"]}},
