@@ -24,6 +24,7 @@ The rooms of this package, top floor first; a room imports only from rooms below
 | `stacks` | stacks of all threads, written on request |
 | `checksummed_parquet` | parquet files that know their own SHA-256 |
 | `importing` | importing large packages |
+| `source` | the identity of the source that computes features |
 | `files` | reading whole files, writing files atomically |
 | `terminal` | progress bars |
 | `arrays` | types of numpy arrays |

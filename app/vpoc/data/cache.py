@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, DAY_SECONDS, MAX_TICKS, Bars
 from vpoc.data.columns import PRICES
 from vpoc.data.rules import first_problem
 from vpoc.files import hash_in_thread, is_own
+from vpoc.source import features_source
 
 BARS_KEY = "vpoc-bars"
 BARS_FACTS = {"sha256": str, "symbols": list, "bar_seconds": int, "rows_in_file": int, "smaller_kept": list}
@@ -22,7 +22,7 @@ BARS_FACTS = {"sha256": str, "symbols": list, "bar_seconds": int, "rows_in_file"
 def write_bars(cache: Path, bars: Bars) -> None:
     """Write `bars` to the file `cache`."""
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
-    facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
+    facts = {"fields": list(COLUMNS), "source": features_source(), **{name: getattr(bars, name) for name in BARS_FACTS}}
     # Not durable, because a torn cache is ignored.
     write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
 
@@ -30,7 +30,7 @@ def write_bars(cache: Path, bars: Bars) -> None:
 def cached_bars(cache: Path, data: Path, digest: Future[str] | None) -> Bars | None:
     """Return what `write_bars` was given for the content of `data`.
 
-    None when `cache` is not there, or torn, changed, of other data or another version, or of another user: it cannot be
+    None when `cache` is not there, or torn, changed, of other data or other source, or of another user: it cannot be
     compared with the data. `digest`: SHA-256 of `data`, if it is being computed already.
     """
     if not is_own(cache):
@@ -60,7 +60,7 @@ def _read(cache: Path, path: Path) -> Bars | None:
         frame, facts = read_checksummed(cache.read_bytes(), BARS_KEY)
     except (OSError, DamagedError):
         return None
-    if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
+    if (facts.pop("fields", None), facts.pop("source", "")) != (list(COLUMNS), features_source()):
         return None
     # A correct hash proves nothing: anyone who makes a file can also compute its hash.
     if {name: type(fact) for name, fact in facts.items()} != BARS_FACTS or frame.columns != list(COLUMNS):

@@ -1,7 +1,7 @@
 """The cache of session facts, a parquet file, so that session rows of the same data need no bars.
 
-It is valid only for the present fields of SessionFacts: a file with other fields is ignored, so there is no version
-number to raise.
+It is valid only for the present fields of SessionFacts and the source that computes them: any other file is ignored,
+so there is no version number to raise.
 """
 
 from concurrent.futures import Future
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.cache import BARS_FACTS, facts_of_bars
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
 from vpoc.files import hash_in_thread, is_own
+from vpoc.source import features_source
 
 SESSION_FACTS_KEY = "vpoc-session-facts"
 DECIDING = ("placement", "value_area", "rth_close")
@@ -53,7 +53,7 @@ def cached_session_facts(
 ) -> tuple[Bars, SessionFacts] | None:
     """Return what `write_session_facts` was given for the content of `data` and these options; the Bars have no rows.
 
-    None if `path` does not exist, or is torn, changed, or of other data, options, fields, another version or another
+    None if `path` does not exist, or is torn, changed, or of other data, options, fields or source, or of another
     user. `digest`: the SHA-256 of `data`, if it is already being computed.
     """
     if not is_own(path):
@@ -92,7 +92,7 @@ def _deciding(options: FeatureOptions) -> dict[str, Any]:
     chosen = asdict(options)
     return {
         "fields": _field_names(SessionFacts),
-        "app_version": __version__,
+        "source": features_source(),
         **{name: chosen[name] for name in DECIDING},
     }
 

@@ -25,6 +25,7 @@ from vpoc.features.market import Market
 from vpoc.features.table import FEATURES_SCHEMA, NAMES
 from vpoc.features.targets import SIZE_TARGETS, TARGETS
 from vpoc.files import is_own, read_bytes
+from vpoc.source import features_source
 
 FEATURES_KEY = "vpoc"
 
@@ -32,9 +33,10 @@ FEATURES_KEY = "vpoc"
 def write_features(path: Path, features: FeatureSet) -> None:
     """Write `features` as parquet, atomically; all but the frame goes into the metadata, as JSON under `vpoc`.
 
-    The metadata also have the schema, the version of this program and the SHA-256 of the file.
+    The metadata also have the schema, the version and the source of this program, and the SHA-256 of the file.
     """
-    document = {"schema": FEATURES_SCHEMA, "app_version": __version__, **_facts(features)}
+    made_by = {"schema": FEATURES_SCHEMA, "app_version": __version__, "source": features_source()}
+    document = {**made_by, **_facts(features)}
     write_checksummed(path, features.frame, FEATURES_KEY, document, compression="lz4")
 
 
@@ -66,14 +68,18 @@ def held_features(
 ) -> FeatureSet | None:
     """Return the features at `path`, if they are those that would be computed; None if there are others, or none.
 
-    Those of another user are others, because they cannot be compared with the data. `digest`: the SHA-256 of the data.
+    Those of another user are others, because they cannot be compared with the data, and so are those of other source,
+    which may have the same schema. `digest`: the SHA-256 of the data.
     """
     if not is_own(path):
         return None
     try:
-        found = read_features(path)
+        frame, facts = read_checksummed(read_bytes(path), FEATURES_KEY)
+        if facts.get("source") != features_source():
+            return None
+        found = _feature_set(path, frame, facts)
         require_same_features(path, found, digest.result(), options, accepted)
-    except UserError:
+    except (DamagedError, UserError):
         return None
     return found
 
@@ -95,6 +101,7 @@ def _damaged(path: Path) -> UserError:
 
 def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> FeatureSet:
     found = facts.pop("schema", 0), facts.pop("app_version", "")
+    facts.pop("source", None)
     if found != (FEATURES_SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
         raise UserError(
             f"{path}: its features are not those of this version, or have other names; make it again with "

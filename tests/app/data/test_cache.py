@@ -137,7 +137,7 @@ def test_features_are_no_cache(data, merged, tmp_path):
         read_features(place)
 
 
-@pytest.mark.parametrize(("name", "older"), [("COLUMNS", COLUMNS[:-1]), ("__version__", "0")])
+@pytest.mark.parametrize(("name", "older"), [("COLUMNS", COLUMNS[:-1]), ("features_source", lambda: "0")])
 def test_a_cache_of_another_version_is_not_used(data, tmp_path, monkeypatch, name, older):
     """A cache from before Bars got its last column is not used either, though nobody raised a version number."""
     place = tmp_path / "c.parquet"

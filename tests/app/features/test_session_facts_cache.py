@@ -120,9 +120,9 @@ def test_facts_that_no_data_have_are_not_used(merged, place, wrong):
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 
-def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
+def test_those_of_other_source_are_not_used(merged, place, monkeypatch):
     assert cached_session_facts(place, merged, None, OPTIONS) is not None
-    monkeypatch.setattr(kept, "__version__", "0")
+    monkeypatch.setattr(kept, "features_source", lambda: "0")
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 

@@ -51,7 +51,7 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
     write_features(tmp_path / "f.parquet", built)
     found = json.loads(pl.read_parquet_metadata(tmp_path / "f.parquet")["vpoc"])
     assert list(found) == [
-        *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
+        *("file_sha256", "schema", "app_version", "source", "options", "data_sha256", "data_rows", "bar_seconds"),
         *("sessions_total", "sessions_used", "left_out", "market", "accepted", "smaller_kept", "rolls_sha256"),
     ]
     assert (found["schema"], found["app_version"]) == (store.FEATURES_SCHEMA, store.__version__)
@@ -158,6 +158,17 @@ def test_an_edited_file_of_rolls_is_another_option(merged, tmp_path, capsys):
     rolls.write_text("no dates\n")
     assert run(["features", *chosen, "--output", str(output)]) == 2
     assert "no column named date" in capsys.readouterr().err
+
+
+def test_features_of_other_source_are_computed_again(merged, tmp_path, monkeypatch):
+    """Their schema is the same where the changed source gives the data of the tests the same values."""
+    chosen = ["--data", str(merged), "--rows", "session", "--lookback", "20", "--output", str(tmp_path / "f.parquet")]
+    written = []
+    for source in ("old", "old", "new"):
+        monkeypatch.setattr(store, "features_source", lambda source=source: source)
+        assert run(["features", *chosen]) == 0
+        written.append((tmp_path / "f.parquet").stat().st_mtime_ns)
+    assert written[0] == written[1] < written[2]
 
 
 def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):
