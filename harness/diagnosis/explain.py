@@ -2,9 +2,10 @@
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.base.files.json_bounds import load_json
@@ -20,6 +21,7 @@ from harness.evidence.app_reports.progress import last_lines, last_phase
 from harness.evidence.files.run_files import Explanation, Intent, Record
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.outcome.decide import Outcome
+from harness.host.gpus.kernel_resets import names_another_gpu, reset_lines
 from harness.matrix.wheels import supported_targets
 
 if TYPE_CHECKING:
@@ -116,8 +118,12 @@ def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | Non
             if size > LARGEST_LOG:
                 return ScanResult(whole=False)
             read = read_lines(stream, name, sieve_of(where))
-            lines = (line for line in read if time.monotonic() < until or stream.tell() >= size)
-            cards = frozenset() if of_run is None else _cards(folder)
+            lines: Iterable[Line] = (line for line in read if time.monotonic() < until or stream.tell() >= size)
+            cards: frozenset[str] = frozenset()
+            if of_run is not None:
+                used = _gpus_used(intent)
+                cards = _without_function(used) or _cards(folder)
+                lines = filterfalse(_is_of_another_gpu(folder, used), lines)
             found = scan(lines, where, intent.rocm, intent.torch, of_run or any_process, cards)
             return replace(found, whole=time.monotonic() < until)
     except OSError:
@@ -158,12 +164,32 @@ def _pids(folder: RunFolder, *, in_container: bool) -> frozenset[int]:
     return frozenset([*reported, *map(int, seen)])
 
 
+def _gpus_used(intent: Intent) -> frozenset[str]:
+    """Return the PCI addresses of the GPUs that a run used; empty where that of one is not known."""
+    known = {gpu.address for gpu in intent.host.gpus if gpu.index in intent.gpus and gpu.address}
+    return frozenset(known) if len(known) == len(intent.gpus) else frozenset()
+
+
+def _is_of_another_gpu(folder: RunFolder, used: Collection[str]) -> Callable[[Line], bool]:
+    """Return a test whether a line of the kernel log is about GPUs that the run did not use, as its verdict takes it.
+
+    `used`: the PCI addresses of those that it used; if empty, no line is.
+    """
+    lines = [line[:LONGEST_OF_KERNEL] for line in _text(folder, RunFolder.KERNEL_LOG).splitlines()]
+    resets = set(reset_lines(lines, ())).difference(reset_lines(lines, used))
+    return lambda line: line.text.strip() in resets or names_another_gpu(line.text, used)
+
+
 def _cards(folder: RunFolder) -> frozenset[str]:
     """Return the PCI addresses of the host's GPUs, without the function; empty where they are not known."""
     try:
-        return frozenset(str(gpu["card"]).rpartition(".")[0] for gpu in load_json(_text(folder, RunFolder.GPUS)))
+        return _without_function(str(gpu["card"]) for gpu in load_json(_text(folder, RunFolder.GPUS)))
     except (ValueError, TypeError, KeyError, RecursionError):
         return frozenset()
+
+
+def _without_function(addresses: Iterable[str]) -> frozenset[str]:
+    return frozenset(address.rpartition(".")[0] for address in addresses)
 
 
 def _pids_of_others(folder: RunFolder, intent: Intent) -> frozenset[int]:

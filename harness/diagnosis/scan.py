@@ -94,8 +94,8 @@ def scan(
 ) -> ScanResult:
     """Return the findings in lines, by the signatures for these places and versions.
 
-    `cards`: the PCI addresses of the host's GPUs, without the function; a line of the kernel about another device then
-    says nothing of a GPU.
+    `cards`: the PCI addresses of the run's GPUs, or else of the host's, without the function; a line of the kernel
+    about another device then says nothing of a GPU.
     """
     matcher = matcher_of(where, rocm, torch)
     state = _Scan(load_signatures(), of_run, cards, is_kernel_log=where == ("kernel",))

@@ -17,6 +17,7 @@ class GpuFacts(File):
     displays: tuple[OneLine, ...] = Field((), description="its connectors with a screen attached, on or asleep")
     firmware: dict[OneLine, OneLine] = Field({}, description="version by block, of those that computing depends on")
     vbios: OneLine | None = Field(None, description="version of its VBIOS")
+    address: OneLine | None = Field(None, description="its PCI address, by which the kernel log names it")
 
 
 class HostFacts(File):

@@ -10,7 +10,7 @@ from typing import Any
 from harness.base.files.hashes import json_hash
 from harness.base.sysfs import REAL_ROOT, entries, is_simulated, read_number, read_properties, read_text
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.gpus.amdgpu import firmware, product_name, total_memory
+from harness.host.gpus.amdgpu import firmware, pci_address, product_name, total_memory
 from harness.host.gpus.displays import connected_displays
 from harness.host.processes.processes import boot_id
 from harness.matrix.wheels import supported_targets
@@ -103,7 +103,7 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             firmware=firmware(card),
             vbios=read_text(card / "vbios_version"),
         )
-        yield gpu.model_copy(update={"displays": connected_displays(gpu, root)})
+        yield gpu.model_copy(update={"displays": connected_displays(gpu, root), "address": pci_address(gpu, root)})
         index += 1
 
 

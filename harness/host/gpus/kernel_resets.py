@@ -41,6 +41,17 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
     return [line for line in lines if concerns(line)]
 
 
+def names_another_gpu(line: str, addresses: Collection[str]) -> bool:
+    """Return whether a line of the driver names GPUs, none of which is at these PCI addresses; never if none is given.
+
+    A line about a process may contain any words.
+    """
+    if not addresses or "amdgpu" not in line or is_of_process(line):
+        return False
+    named = _named(line)
+    return bool(named) and named.isdisjoint(address.lower() for address in addresses)
+
+
 @cache
 def reset_patterns(file: Path = SIGNATURES) -> tuple[re.Pattern[str], ...]:
     """Return patterns of messages that a ring or scheduler of a GPU does not answer, or that the GPU is reset."""

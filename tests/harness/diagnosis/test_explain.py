@@ -22,13 +22,14 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 from harness.matrix.programs import Program
 from tests.harness.diagnosis.in_memory import explain_log
-from tests.harness.gpu_tree import a_gpu
+from tests.harness.gpu_tree import ADDRESSES, a_gpu
 
 NO_GPU = "this run was given no GPU; where its program asks for one, have it use the CPU"
 NO_HANDLE = "RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 RESET = "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"
 RING = "[ 4999.0] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2"
+BARE_RING = "[ 4999.0] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=1"
 PAGE_FAULT = "[ 4990.0] amdgpu 0000:03:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)"
 OOM = "[ 7777.1] Out of memory: Killed process 4711 (python) total-vm:33554432kB, anon-rss:16777216kB"
 
@@ -232,6 +233,47 @@ def test_another_device_that_fails_is_no_failure_of_a_gpu(line: str, explain: Ca
     assert explain({**files, "failure/kernel-log.txt": of_gpu}, Exit(1)).class_ == "hardware"
     port = "[ 5000.0] pcieport 0000:00:01.1: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer"
     assert explain({**files, "failure/kernel-log.txt": port}, Exit(1)).class_ == "hardware"
+
+
+@pytest.fixture
+def two_gpus(dual_host: HostFacts) -> HostFacts:
+    """Return a host with two GPUs, whose PCI addresses are known."""
+    known = tuple(one.model_copy(update={"address": ADDRESSES[one.index]}) for one in dual_host.gpus)
+    return dual_host.model_copy(update={"gpus": known})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "class_"),
+    [
+        (RING, "gpu-reset"),
+        (f"{BARE_RING}\n{RESET}", "gpu-reset"),
+        (f"{PAGE_FAULT}\n[ 4990.1] amdgpu 0000:03:00.0: amdgpu:  Process python pid 7 thread a pid 7", "kernel-fault"),
+        ("[ 5000.0] snd_hda_intel 0000:03:00.1: Refused to change power state from D0 to D3hot", "hardware"),
+        ("[ 5000.0] pcieport 0000:00:01.1: AER: Uncorrectable (Fatal) error received: 0000:03:00.0", "hardware"),
+    ],
+)
+def test_what_happened_to_another_gpu_does_not_explain_a_run(
+    kernel: str, class_: str, explain: Callable[..., Explanation], two_gpus: HostFacts
+) -> None:
+    files = {"log.txt": f"{NO_HANDLE}\n", "failure/kernel-log.txt": kernel}
+    beside = explain(files, Exit(1), on=two_gpus, gpus=(1,))
+    assert (beside.class_, [line.file for line in beside.lines]) == ("blas-init", ["log.txt"])
+    silent = {"log.txt": "", "failure/kernel-log.txt": kernel}
+    assert explain(silent, Exit(1), on=two_gpus, gpus=(1,)).class_ == "unknown"
+    for gpus in ((0,), (0, 1)):
+        assert explain(silent, Exit(1), on=two_gpus, gpus=gpus).class_ == class_
+    # Where the address of the run's GPU is not known, any line may be about it.
+    unknown = two_gpus.model_copy(update={"gpus": (two_gpus.gpus[0], a_gpu(1))})
+    assert explain(silent, Exit(1), on=unknown, gpus=(1,)).class_ == class_
+
+
+def test_a_reset_of_the_runs_gpu_counts_beside_that_of_another(
+    explain: Callable[..., Explanation], two_gpus: HostFacts
+) -> None:
+    own = RING.replace(ADDRESSES[0], ADDRESSES[1])
+    files = {"log.txt": f"{ILLEGAL}\n", "failure/kernel-log.txt": f"{RING}\n{RESET}\n{own}\n"}
+    found = explain(files, Exit(1), on=two_gpus, gpus=(1,))
+    assert (found.class_, found.rule, found.lines[0].line) == ("gpu-reset", "ring-timeout", 3)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,15 @@ def test_gpus_are_counted_as_rocm_counts_them(dual_7900xt: Path) -> None:
     assert host.gpus[1].memory_bytes is None
 
 
+def test_a_gpu_has_the_address_by_which_the_kernel_names_it(dual_7900xt: Path) -> None:
+    write(dual_7900xt / "sys/class/drm/renderD130/device/uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:0A:00.0\n")
+    before = read_host(dual_7900xt)
+    assert [gpu.address for gpu in before.gpus] == [None, None, "0000:0a:00.0"]
+    # Another slot makes it no other host.
+    write(dual_7900xt / "sys/class/drm/renderD130/device/uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:43:00.0\n")
+    assert read_host(dual_7900xt).fingerprint == before.fingerprint
+
+
 def test_what_the_kernel_calls_every_new_gpu_is_no_name(dual_7900xt: Path) -> None:
     nodes = dual_7900xt / "sys/class/kfd/kfd/topology/nodes"
     write(nodes / "1/name", "ip discovery\n")

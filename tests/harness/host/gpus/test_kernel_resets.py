@@ -5,7 +5,7 @@ import pytest
 from harness.base.files.yaml_lines import read_yaml
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import load_signatures
-from harness.host.gpus.kernel_resets import reset_lines, reset_patterns
+from harness.host.gpus.kernel_resets import names_another_gpu, reset_lines, reset_patterns
 
 MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
 RESETS = [
@@ -51,6 +51,20 @@ def test_what_happens_to_another_gpu_does_not_count() -> None:
 def test_addresses_are_compared_whatever_their_case() -> None:
     line = f"amdgpu {OTHER.upper()}: amdgpu: GPU reset begin!"
     assert reset_lines([line], {OTHER}) == [line]
+
+
+def test_a_line_of_the_driver_names_another_gpu() -> None:
+    line = f"amdgpu {OTHER.upper()}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)"
+    assert names_another_gpu(line, {MINE})
+    assert not names_another_gpu(line, {MINE, OTHER})
+    assert not names_another_gpu(line, set())
+    # That of another driver, of no GPU in particular, or of a process, which may have chosen the words.
+    for other in (
+        f"nvme {OTHER}: controller is down",
+        RESETS[0],
+        f"a[7]: segfault at 0 ip 0 sp 0 in amdgpu {OTHER}[1+2]",
+    ):
+        assert not names_another_gpu(other, {MINE})
 
 
 STAMPS = ["[   {:.6f}] ", "2026-03-01T09:05:{:09.6f}+0000 host kernel: "]
