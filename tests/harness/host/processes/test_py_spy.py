@@ -9,7 +9,13 @@ from threading import Thread
 
 import pytest
 
-from harness.host.processes.py_spy import MOST_BYTES, MOST_BYTES_OF_ALL, MOST_MEMORY_BYTES, dump_from_outside
+from harness.host.processes.py_spy import (
+    MOST_BYTES,
+    MOST_BYTES_OF_ALL,
+    MOST_MEMORY_BYTES,
+    _has_its_own_root,
+    dump_from_outside,
+)
 from harness.host.processes.run_processes import RunProcess
 
 
@@ -80,6 +86,16 @@ def test_a_link_in_the_place_of_a_mapped_file_leads_out_of_no_container(
         process.kill()
         process.communicate()
         os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user opens no more than his own files")
+def test_a_process_whose_root_cannot_be_looked_at_may_be_in_a_container() -> None:
+    """Its first thread has ended, and another may run a program before py-spy looks."""
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert _has_its_own_root(ended.pid)
+    ended.wait()
+    assert not _has_its_own_root(os.getpid())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
