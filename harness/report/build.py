@@ -83,7 +83,10 @@ def build_report(
     known = of_host(runs, promoted, reader)
     gpus = max((len(host.gpus) for host in hosts if reader.host_kind in (None, host.kind)), default=0)
     criteria = which_criteria_are_met(matrix, rows, counts, read)
-    answer = answer_of(known, matrix, gpus, reader.last, states_in_words(criteria), ids)
+    # The answer is about this kind of host as it is now.
+    ids_here = {run_id for one in known.here if not one.stale for run_id in one.run_ids}
+    criteria_here = which_criteria_are_met(matrix, [row for row in rows if row.run_id in ids_here], counts, read)
+    answer = answer_of(known, matrix, gpus, reader.last, states_in_words(criteria_here), ids)
     shown = _shown_in_full(rows, [one.newest for one in found])
     repeating = _repeating(rows, set(shown), read, matrix, reader.invocation)
     commands = {command: number for number, command in enumerate(dict.fromkeys(repeating.values()))}

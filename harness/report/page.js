@@ -142,8 +142,8 @@
     return found.map((one) => make("p", {},
       make("strong", {}, one.stale ? `stale, environment ${one.environment_hash.slice(0, 8)}` : one.tier),
       joined(`: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
-      + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
-      + `${Math.floor(one.start_low * 100)} %)${one.hours ? `, and ${one.trained} of training had ${one.failures || "no"} failure${one.failures > 1 ? "s" : ""}: ${one.mtbf.split(":")[0]}` : ""}.`
+      + `${one.high.toFixed(3)}, each bound with ${Number((report().confidence * 100).toPrecision(6))} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
+      + `${Math.floor(one.start_low * 100 + 1e-9)} %)${one.hours ? `, and ${one.trained} of training had ${one.failures || "no"} failure${one.failures > 1 ? "s" : ""}: ${one.mtbf.split(":")[0]}` : ""}.`
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")

@@ -48,7 +48,7 @@ def answer_of(
     `gpus`: the number of GPUs of the host.
     `last`: the answer of the last campaign. The conclusion of one that has just ended becomes the answer, and later
     answers are about the cell that it named.
-    `criteria`: a clause on the criteria of the notes.
+    `criteria`: a clause on the criteria of the notes, by the runs that count on this kind of host.
     `ids`: the ids of the groups.
     """
     here, trained_in, tags, step = known.here, known.trained_in, known.tags, known.steps[0]
@@ -60,10 +60,8 @@ def answer_of(
         claim = _sentence(best, known, matrix.verdicts.confidence, gpus, of)
     if best is None and (others := best_by_scope(here)):
         claim = _of_those_that_name_none(others, last.sentence)
-    # Where nothing counts, the runs that met a criterion are stale, or of another kind of host.
-    counts = last.sentence or any(one.runs and not one.stale for one in here)
     return Answer(
-        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria and counts else claim,
+        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
         grids=_grids(here, matrix, ids or {}, best, of_program=last.of_program),
         failures=what_fails(here, known.found, known.explained)[:FAILURES_SHOWN] if known.found else (),
         next=step,

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import options_of, workload_hash
 from harness.registry.tags.promotions import KnownGood
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
@@ -24,6 +26,7 @@ from harness.report.page import to_html
 from harness.report.reader import Reader
 from harness.report.sections.grid import group_ids, key_of
 from tests.harness.report.synthetic import KINDS, synthetic_records
+from tests.harness.right_result import DATA
 
 Make = Callable[..., Record]
 ReportOf = Callable[..., Report]
@@ -192,6 +195,25 @@ def test_the_answer_names_runs_on_other_kinds_of_host(tmp_path: Path, make_recor
     rows = [Row.of(make_record("r1"))]
     report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9, "another"))
     assert report.answer.sentence == "No run on this kind of host counts yet; made on others: 1 counted run."
+
+
+def test_the_answer_has_only_the_criteria_that_runs_on_this_kind_of_host_meet(
+    tmp_path: Path, make_record: Make, matrix: Matrix, dual_host: HostFacts
+) -> None:
+    workload = matrix.workloads["immediate"]
+    given = {"workload": "immediate", "workload_hash": workload_hash(workload, DATA), "options": options_of(workload)}
+    results, rows = Results(tmp_path), list[Row]()
+    for run_id, outcome, kind in (("r1", "completed", "k" * 16), ("r2", "failed", "n" * 16)):
+        host = dual_host.model_copy(update={"kind": kind})
+        record = make_record(run_id, outcome, device="cuda", gpus=(0,), host=host, **given)
+        results.begin(record.intent)
+        results.finish(record)
+        rows.append(Row.of(record))
+    states = []
+    for kind in ("k" * 16, "n" * 16):
+        sentence = build_report(results, rows, matrix, {}, count_runs(rows), Reader(1e9, kind)).answer.sentence
+        states.append(re.findall("`immediate` is ([a-z ]+),", sentence))
+    assert states == [["met"], ["not met"]]
 
 
 def test_runs_of_before_the_app_changed_are_named_and_repeated(make_record: Make, report_of: ReportOf) -> None:

@@ -123,7 +123,8 @@ def _require_plain(facts: dict[str, Any]) -> None:
     for kind, value in of_type:
         if not isinstance(value, (int, float) if kind is float else kind):
             raise ValueError(f"{value!r:.80} is no {kind.__name__}")
-    numbers = (options.lookback, options.chunk_size, options.data_fraction, market.tick)
+    # The size of chunks may be any, as it changes no value, and whoever applies the model chooses another.
+    numbers = (options.lookback, options.data_fraction, market.tick)
     if not all(isinstance(number, int | float) and 0 < number < LARGEST_FACT for number in numbers):
         raise ValueError("a number that none is")
     # Single trades have bars of 0 seconds.

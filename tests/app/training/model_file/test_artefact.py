@@ -5,7 +5,7 @@ import random
 import time
 import tracemalloc
 from collections import OrderedDict
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -59,6 +59,13 @@ def test_what_is_written_is_read(content, tmp_path):
     assert weights_sha256(loaded.model.state_dict()) != weights_sha256(weights(8))
     assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "next_up", OPTIONS)
     assert (loaded.features, loaded.scaling.as_json(), loaded.bar_seconds) == (list(NAMES), SCALING.as_json(), 60)
+
+
+def test_trades_and_chunks_of_any_size_are_read(tmp_path):
+    """A training accepts both; single trades have bars of 0 seconds."""
+    options = asdict(replace(OPTIONS, chunk_size=1_000_000_000))
+    (tmp_path / "m.pt").write_bytes(serialise(weights(7), {**FACTS, "bar_seconds": 0, "feature_options": options}))
+    assert load_model(tmp_path / "m.pt").bar_seconds == 0
 
 
 @pytest.mark.parametrize("kind", ["attention", "attention-small"])
