@@ -153,6 +153,10 @@ def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | SAFE_OPEN_FLAGS
         descriptor = _regular(os.open(file.name, flags, 0o666, dir_fd=folder), file)
         _share(descriptor, folder)
+    except OSError as error:
+        # Opened in its folder, it is named without it.
+        error.filename = str(file)
+        raise
     finally:
         os.close(folder)
     return os.fdopen(descriptor, "a+b")

@@ -87,6 +87,13 @@ def test_what_is_no_file_is_neither_waited_for_nor_followed(not_a_regular_file: 
     assert (not_a_regular_file.parent / "precious").read_text(encoding="utf-8") == "precious"
 
 
+def test_a_file_that_cannot_be_added_to_is_named_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "lines").mkdir()
+    with pytest.raises(IsADirectoryError) as failed:
+        open_regular(tmp_path / "lines", adding=True)
+    assert failed.value.filename == str(tmp_path / "lines")
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"1234")
