@@ -103,7 +103,7 @@ def explain(
         # Imported here because it takes time, and a mere log has no runs around it.
         from harness.cli.explain_run import around_run  # noqa: PLC0415
 
-        around, more = around_run(settings, record)
+        around, more = around_run(settings, record, found)
         told |= around
         lines += more
     else:

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from harness.base.errors import UserError
 from harness.base.wording import many
 from harness.campaign.answered import Command, last_answer
 from harness.cli.shared import Settings
@@ -14,11 +15,13 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.host.fingerprint import machine_of
+from harness.report.upstream.bug_report import NOT_A_BUG
+from harness.report.upstream.facts import require_reportable
 from harness.training.own_program import is_mistaken
 from harness.training.state import unfinished_trainings
 
 
-def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list[str]]:
+def around_run(settings: Settings, record: Record, found: Explanation | None) -> tuple[dict[str, Any], list[str]]:
     """Return the surroundings of a run as a JSON object, and as lines for people."""
     controls = _controls(settings.results, record)
     beside = _beside(settings.results, record)
@@ -32,7 +35,22 @@ def around_run(settings: Settings, record: Record) -> tuple[dict[str, Any], list
     lines += [f"try       {continues}  # continues its training"] if continues else []
     if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
         lines.append(f"try       {again.command}  # {again.why}")
+    if found and found.class_ not in NOT_A_BUG and _is_reportable(settings.results, record):
+        report = settings.invocation.command("report-bug", record.intent.run_id)
+        lines.append(f"report    `{report}` writes an issue for ROCm or PyTorch; nothing is sent")
     return told, lines
+
+
+def _is_reportable(results: Results, record: Record) -> bool:
+    """Return whether `matrix report-bug` would take the run, and it used a GPU."""
+    count = counts_of(results).get(record.intent.run_id)
+    if count is None or record.intent.device == "cpu" or record.outcome == "completed":
+        return False
+    try:
+        require_reportable(record, count)
+    except UserError:
+        return False
+    return True
 
 
 def tried_with(results: Results, record: Record, found: Explanation) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -17,6 +17,8 @@ from harness.report.words import names
 SHOWN = 5
 # Longest detail quoted, in characters: one line of a program's output can be a page long.
 LONGEST = 120
+# A file, a variable or a module at the start of a text.
+_NAME = re.compile(r"\S*\w[._/=]\w")
 
 
 class Helped(NamedTuple):
@@ -138,6 +140,11 @@ def what_fails(
     return tuple(said)
 
 
+def _sentence(text: str) -> str:
+    """Return a text with a capital at its start, unless that is a name, such as a file's."""
+    return text if _NAME.match(text) else text[:1].upper() + text[1:]
+
+
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     said = f"`{one.diagnosis}`: {one.count:,} of {many(runs, 'counted run')}, in {names(one.cells)}."
     said += one.on_one_gpu
@@ -147,10 +154,10 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
         last = one.detail.rstrip(".") if len(one.detail) <= LONGEST else f"{one.detail[:LONGEST]}..."
         said += f" The newest: {last} ({one.others:,} ended in another way)."
     if explanation is None and one.why:
-        return f"{said} {one.why[:1].upper()}{one.why[1:]}. `matrix explain {one.newest}` says what to do."
+        return f"{said} {_sentence(one.why)}. `matrix explain {one.newest}` says what to do."
     if explanation is None:
         return f"{said} `matrix explain {one.newest}` searches for the cause."
-    cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
+    cause, remedy = (_sentence(text).rstrip(".") for text in (explanation.cause, explanation.remedy))
     helped = [found for found in one.helped if found.preset in explanation.presets]
     with_success = {found.preset for found in helped}
     tried = [name for name in explanation.presets if name in one.presets and name not in with_success]

@@ -33,6 +33,11 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
         verdicts, found, {found[0].newest: EXPLANATION.model_copy(update={"remedy": OF_OUTCOMES})}
     )
     assert " docs/running.md#outcomes" in referred
+    of_a_file = EXPLANATION.model_copy(update={"cause": "progress-1.jsonl is of no rank", "remedy": "re-run it"})
+    assert (
+        " progress-1.jsonl is of no rank. What helps: Re-run it."
+        in what_fails(verdicts, found, {found[0].newest: of_a_file})[0]
+    )
 
 
 @pytest.mark.parametrize("tried", ["no-sdma", "notes-no-sdma"])
