@@ -81,14 +81,17 @@ class Runner:
         seconds_left: float | None = None,
         change: Callable[[Run], Run] = lambda run: run,
         observe: Observer = lambda _: None,
+        spare: float | None = None,
     ) -> tuple[PendingRun, Record]:
         """Run the first candidate whose GPUs are free, waiting for one; return that candidate and its record.
 
         - `seconds_left`: shown as the time that the campaign still takes.
         - `change`: makes the last changes to the run.
         - `observe`: gets the progress lines; a KeyboardInterrupt that it raises ends the run.
+        - `spare`: the seconds for which it may wait for GPUs; None: without end.
 
         Raises:
+            StillInUseError: when no candidate has its GPUs after that wait.
             StackUnavailableError: when the environment of the chosen run's cell cannot be made.
             InterruptedRunError: when the run was interrupted, but not by the user. The first losses of a campaign do
                 not raise it, because they get another attempt.
@@ -102,7 +105,7 @@ class Runner:
         self.await_engine()
         runs = [(pending.planned, pending.run_id) for pending in candidates]
         while True:
-            with self.bench.gpus_for(runs, self.display.step) as chosen:
+            with self.bench.gpus_for(runs, self.display.step, spare) as chosen:
                 pending = candidates[chosen]
                 if self.bench.is_ready(pending.cell, self.workload):
                     self.display.time_left(seconds_left)

@@ -27,8 +27,12 @@ class CandidateRunner(Protocol):
     def known(self) -> tuple[Mapping[Candidate, Tally], Mapping[str, float]]:
         """Return the tallies of the candidates that were run, and the seconds that a run of each cell takes."""
 
-    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
-        """Run a candidate at most `most` times; return False if it was only made ready, or was left out."""
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int, spare: float | None) -> bool:
+        """Run a candidate at most `most` times; return False if it was only made ready, or was left out.
+
+        It waits for its GPUs for `spare` seconds at most, and is not run if they are in use for longer; None: without
+        end.
+        """
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
         """Run a candidate no more."""
@@ -80,5 +84,5 @@ def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[
             reason = "exhausted" if left_out and goal.every and decision.why == "reached" else decision.why
             return Pursuit(reason, tallies, seconds, left_out)
         chosen = decision.candidate
-        if runner.run(chosen, decision.seconds_left, decision.runs_of_it):
+        if runner.run(chosen, decision.seconds_left, decision.runs_of_it, decision.spare):
             last = chosen, known.get(chosen, Tally()).shown.starts

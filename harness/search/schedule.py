@@ -96,12 +96,14 @@ class Next:
         runs_left: the runs left to the goal, if nothing unexpected happens.
         seconds_left: the seconds that these runs take; None if unknown.
         runs_of_it: how many of these runs are of this candidate.
+        spare: the seconds that are left after one run of it; None if there is no budget.
     """
 
     candidate: Candidate
     runs_left: int
     seconds_left: float | None
     runs_of_it: int
+    spare: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def next_run(
             return End("another-boot")
         return End("reached" if goal.every and "undecided" not in statuses.values() else "exhausted")
     usual = median(seconds.values()) if seconds else None
-    fitting = [one for one in left if time_left is None or time_left > (seconds.get(one.cell, usual) or 0)]
+    spare = {one: None if time_left is None else time_left - (seconds.get(one.cell, usual) or 0) for one in left}
+    fitting = [one for one, over in spare.items() if over is None or over > 0]
     if not fitting:
         return End("out-of-time")
     # Runs on several devices hang hosts most often, so they come last, when everything else is known.
@@ -155,7 +158,7 @@ def next_run(
         chosen = max(least, key=lambda one: (_promise(known[one], borrowed[one], goal), one.preset == "plain"))
         runs = {chosen: straight_passes(known[chosen], goal)}
     lasting = None if usual is None else sum(n * seconds.get(one.cell, usual) for one, n in runs.items())
-    return Next(chosen, sum(runs.values()), lasting, runs[chosen])
+    return Next(chosen, sum(runs.values()), lasting, runs[chosen], spare[chosen])
 
 
 def status_of(tally: Tally, goal: Goal) -> CandidateStatus:

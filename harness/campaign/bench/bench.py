@@ -294,13 +294,19 @@ class Bench:
         return run_cell(run, self.results, self.executor, observe, self.root, on_stall, say)
 
     @contextmanager
-    def gpus_for(self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify) -> Iterator[int]:
+    def gpus_for(
+        self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify, seconds: float | None = None
+    ) -> Iterator[int]:
         """Lock the GPUs of the first of these planned runs, each with its id, that can have its GPUs; yield its index.
 
-        The locks are held until the processes of the run are gone, even if this process ends earlier.
+        The locks are held until the processes of the run are gone, even if this process ends earlier. `seconds`: the
+        longest wait; None: without end.
+
+        Raises:
+            StillInUseError: when none can have its GPUs after that wait.
         """
         claims = [self._claim(planned, run_id) for planned, run_id in runs]
-        with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
+        with lock_gpus(claims, notify, self._container_runs, self.root, seconds) as chosen:
             yield chosen
 
     def has_free_gpus_for(self, planned: PlannedRun, run_id: str) -> bool:

@@ -6,6 +6,7 @@ checks whether a container or process of that run still uses the GPU.
 """
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +64,10 @@ class Holder(File):
         return f"{whose}, process {self.pid}{'' if alive else ', which is gone'}"
 
 
+class StillInUseError(Exception):
+    """Raised when GPUs are in use for longer than a run may wait for them; the text says by whom."""
+
+
 ContainerRuns = Callable[[Path], bool]
 
 
@@ -72,18 +77,21 @@ def lock_gpus(
     notify: Callable[[str], None] = lambda _: None,
     container_runs: ContainerRuns = lambda _: False,
     root: Path = Path("/"),
+    seconds: float | None = None,
 ) -> Iterator[int]:
     """Hold the GPUs of the first claim whose GPUs are all free, waiting for one if necessary; yield the claim's index.
 
     - `notify`: called with a line that names the current holders; an exception that it raises ends the wait.
     - `container_runs`: returns whether a container of the run in a folder still runs.
     - `root`: the root of the file system; it can be a fake tree.
+    - `seconds`: the longest wait; None: without end.
 
     Raises:
+        StillInUseError: when no claim has its GPUs after that wait.
         UserError: when there is no place for lock files, or no room in one.
     """
     with ExitStack() as stack:
-        chosen, locks = _wait(claims, stack, notify, container_runs, root)
+        chosen, locks = _wait(claims, stack, notify, container_runs, root, seconds)
         reached("gpus-locked")
         try:
             for descriptor in locks:
@@ -135,8 +143,9 @@ def _wait(
     notify: Callable[[str], None],
     container_runs: ContainerRuns,
     root: Path,
+    seconds: float | None,
 ) -> tuple[int, list[int]]:
-    said = ""
+    said, until = "", math.inf if seconds is None else time.monotonic() + seconds
     while True:
         obstacles: list[str] = []
         for place, claim in enumerate(claims):
@@ -151,6 +160,8 @@ def _wait(
                 stack.push(taken.pop_all())
                 return place, locks
         text = f"waiting: {'; '.join(dict.fromkeys(obstacles))}"
+        if time.monotonic() > until:
+            raise StillInUseError(text)
         if text != said:
             notify(text)
             said = text

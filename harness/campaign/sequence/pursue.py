@@ -7,6 +7,7 @@ from functools import partial
 
 from harness.campaign.bench.bench import StackUnavailableError
 from harness.campaign.bench.dispatch import Dispatcher
+from harness.campaign.bench.gpu_locks import StillInUseError
 from harness.campaign.bench.plan import PendingRun, Plan, PlannedRun
 from harness.campaign.campaign import Campaign
 from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
@@ -93,10 +94,11 @@ class _PlanRunner:
         """Return the tallies of the candidates, and the seconds of a run of each cell."""
         return self.tallies.read()
 
-    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int, spare: float | None) -> bool:
         """Run a candidate on the first of its GPUs that is free, or on several side by side if the host allows it.
 
-        Return whether a run was made: the first time, the candidate is only made ready.
+        Return whether a run was made: the first time, the candidate is only made ready. `spare`: the longest wait for a
+        GPU that is in use.
         """
         bench, display = self.runner.bench, self.runner.display
         of_candidate = [planned for planned in self.left if self.tallies.candidate(planned) == candidate]
@@ -113,7 +115,11 @@ class _PlanRunner:
             made = self._make_elsewhere(candidate, bench.dispatcher, seconds_left)
         else:
             pending = self._unproven.runnable(self.campaign.next_repeats(of_candidate))
-            made = self._make(pending, seconds_left, most)
+            try:
+                made = self._make(pending, seconds_left, most, spare)
+            except StillInUseError:
+                # There is less time left now, so let the search decide again.
+                return False
         for done, record in made:
             self._unproven.note_record(done, record)
         if refused := refused_of(made, bench.results):
@@ -121,15 +127,17 @@ class _PlanRunner:
         return True
 
     def _make(
-        self, pending: Sequence[PendingRun], seconds_left: float | None, most: int
+        self, pending: Sequence[PendingRun], seconds_left: float | None, most: int, spare: float | None
     ) -> list[tuple[PendingRun, Record]]:
         together = that_may_share(pending, self.runner.bench)[:most] if self.plan.side_by_side else []
         if len(together) > 1:
             numbered = [replace(one, position=self.made + number) for number, one in enumerate(together, start=1)]
             self.made += len(numbered)
             return run_together(self.runner, numbered, seconds_left and seconds_left / len(numbered))
+        numbered = [replace(one, position=self.made + 1) for one in pending]
+        made = [self.runner.run(numbered, seconds_left, spare=spare)]
         self.made += 1
-        return [self.runner.run([replace(one, position=self.made) for one in pending], seconds_left)]
+        return made
 
     def _make_elsewhere(
         self, first: Candidate, dispatcher: Dispatcher, seconds_left: float | None

@@ -12,6 +12,7 @@ from harness.base.errors import UnhealthyHostError
 from harness.base.silent_hosts import forget_silent
 from harness.base.wording import size_in_words
 from harness.campaign.bench.bench import StackUnavailableError
+from harness.campaign.bench.gpu_locks import StillInUseError
 from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.campaign import Campaign
 from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
@@ -22,6 +23,7 @@ from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.runner import Runner
 from harness.environments.capabilities import GB, room_needed
+from harness.evidence.files.run_files import Record
 from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Cell
@@ -216,12 +218,24 @@ class _Stages:
             pending.append(PendingRun(*attempt, self.made + len(pending) + 1))
         self.made += len(pending)
         self._last = wanted, pending[0]
-        made = run_together(runner, pending, left) if len(pending) > 1 else [runner.run(pending, left)]
+        try:
+            made = self._make(runner, wanted, pending, left)
+        except StillInUseError:
+            # There is less time left now, so let the search decide again.
+            self.made -= len(pending)
+            return
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:
                 self.unproven.note_record(done, record)
         # Report unhealthy GPUs; no further runs are planned yet that would have to be left out.
         self.healthy.runnable(())
+
+    def _make(
+        self, runner: Runner, wanted: StageRun, pending: Sequence[PendingRun], left: float | None
+    ) -> list[tuple[PendingRun, Record]]:
+        if len(pending) > 1:
+            return run_together(runner, pending, left)
+        return [runner.run(pending, left, spare=self._search().spare(wanted, self.evidence.read(), left))]
 
     def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:
         planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))

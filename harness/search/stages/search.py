@@ -76,6 +76,10 @@ class StageSearch:
         following = look.next()
         return look.cost(following) if isinstance(following, StageRun) else None
 
+    def spare(self, run: StageRun, seen: SeenRuns, time_left: float | None) -> float | None:
+        """Return the seconds that are left after a run; None without a budget."""
+        return None if time_left is None else time_left - _Decision(self, seen, time_left).cost(run)
+
     def to_prepare(self, run: StageRun, seen: SeenRuns) -> str | None:
         """Return the stack to make while a run goes on: the next one, once something trained on one GPU.
 

@@ -39,7 +39,7 @@ class ScriptedCandidateRunner:
     def known(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
         return dict(self.tallies), {}
 
-    def run(self, candidate: Candidate, seconds_left: float | None, most: int) -> bool:
+    def run(self, candidate: Candidate, seconds_left: float | None, most: int, spare: float | None) -> bool:
         if candidate not in self.ready:
             self.ready.add(candidate)
             return False

@@ -20,7 +20,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.files.locks import held_locks
 from harness.campaign.bench import gpu_locks
-from harness.campaign.bench.gpu_locks import GpuClaim, Holder, gpu_lock_file, is_free, lock_gpus
+from harness.campaign.bench.gpu_locks import GpuClaim, Holder, StillInUseError, gpu_lock_file, is_free, lock_gpus
 from harness.host.facts import GpuFacts
 from harness.host.processes.processes import ProcessId
 from tests.harness.gpu_tree import hanging_reads
@@ -30,7 +30,7 @@ HOLD = """
 import subprocess, sys, time
 from pathlib import Path
 from harness.host.facts import GpuFacts
-from harness.campaign.bench.gpu_locks import GpuClaim, lock_gpus
+from harness.campaign.bench.gpu_locks import GpuClaim, StillInUseError, lock_gpus
 from harness.base.files.locks import held_locks
 
 root, seconds, run_seconds = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
@@ -116,6 +116,19 @@ def test_a_gpu_is_waited_for_and_it_is_said_for_whom(root: Path, hold: Hold) -> 
     whose = f"run {root / 'runs' / 'theirs'} of {user}, process {other.pid}"
     assert told[:1] == [f"waiting: GPU 0 is in use by {whose}"]
     assert len(told) == len(set(told))
+
+
+def test_a_gpu_is_waited_for_no_longer_than_a_run_can_wait(root: Path) -> None:
+    with lock_gpus([claim(root, 0, name="theirs")], root=root):
+        began = time.monotonic()
+        with (
+            pytest.raises(StillInUseError, match=r"GPU 0 is in use by run .*theirs"),
+            lock_gpus([claim(root, 0)], root=root, seconds=0.2),
+        ):
+            pass
+        assert 0.2 <= time.monotonic() - began < 10
+        with lock_gpus([claim(root, 1)], root=root, seconds=0.0) as chosen:
+            assert chosen == 0
 
 
 def test_the_other_gpu_is_taken_instead_and_without_gpus_nobody_is_waited_for(root: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.bench.plan import PendingRun, Plan, make_plan
+from harness.campaign.bench.plan import PendingRun, Plan, PlannedRun, make_plan
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.gpus import unhealthy as unhealthy_module
 from harness.campaign.planning.tallies import Tallies
@@ -303,6 +304,30 @@ def test_the_budget_is_that_of_the_whole_campaign(
     again, _, other = searched(bench, matrix, goal, PLAIN)
     assert (again.why, [tally.runs for tally in again.tallies.values()]) == ("out-of-time", [8])
     assert other.id != campaign.id
+
+
+def test_a_run_whose_gpus_are_in_use_until_the_time_is_over_is_not_made(
+    bench: Sought, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(bench, matrix, replace(FIND, rate=0.1, budget=SECONDS), PLAIN)
+    ids, now = ["r8", "r9"], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with ExitStack() as others:
+        for gpu, run_id in enumerate(ids):
+            others.enter_context(bench.gpus_for([(PlannedRun(matrix.cells[PLAIN], 1, (gpu,)), run_id)], print))
+
+        def wait(_: float) -> None:
+            now[0] += SECONDS
+            if now[0] > 10 * SECONDS:
+                others.close()
+
+        monkeypatch.setattr(time, "sleep", wait)
+        before = len(bench.made)
+        found, _, _ = searched(bench, matrix, replace(FIND, rate=0.9, budget=4.5 * SECONDS), PLAIN)
+    assert found.why == "out-of-time"
+    assert len(bench.made) == before
+    # A run of 10 s still fits after a wait of 30 s, and not after one of 40 s.
+    assert now[0] == 4 * SECONDS
 
 
 def test_another_goal_or_workload_is_another_campaign(bench: Sought, matrix: Matrix) -> None:

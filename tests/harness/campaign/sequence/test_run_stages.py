@@ -1,7 +1,9 @@
 """Tests of campaigns in stages on a host with two GPUs; the records are real, the runs are not."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -552,6 +554,27 @@ def test_imported_runs_make_no_cell_good(bench: Staged, matrix: Matrix) -> None:
     found, _, _ = carried_out(bench, prepared(bench, matrix))
     assert found.reached
     assert bench.workloads == before
+
+
+def test_a_run_whose_gpu_is_in_use_until_the_time_is_over_is_not_made(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, campaign = [0.0], prepared(bench, matrix)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with ExitStack() as others:
+        planned = PlannedRun(matrix.cells[f"{FIRST}-plain"], 1, (0,))
+        others.enter_context(bench.gpus_for([(planned, "r9")], print))
+
+        def wait(_: float) -> None:
+            now[0] += 60.0
+            if now[0] > 2 * 36000.0:
+                others.close()
+
+        monkeypatch.setattr(time, "sleep", wait)
+        found, _, _ = carried_out(bench, campaign)
+    assert bench.workloads == []
+    assert "The time is over" in found.sentence
+    assert 0.9 * 36000 < now[0] <= 36000
 
 
 def test_a_winners_run_is_begun_only_where_time_is_left_for_it(
