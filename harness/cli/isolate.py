@@ -2,7 +2,7 @@
 
 import sys
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,10 @@ from harness.host.fingerprint import machine_of
 from harness.matrix.workload_options import OWN_DATA
 from harness.screen.fitted import print_sentences
 from harness.search.fault_isolation import MOST_RUNS
+
+if TYPE_CHECKING:
+    from harness.campaign.answered import Command
+    from harness.evidence.isolations import FaultIsolation
 
 
 @click.command("isolate")
@@ -75,5 +79,24 @@ def isolate_command(
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:
+        from harness.screen.answer import print_next  # noqa: PLC0415
+
         print_sentences(out, [answer.sentence])
+        if following := next_command(settings, answer, suspect.last):
+            print_next(out, following)
     sys.exit(0 if answer.answered else 1)
+
+
+def next_command(settings: Settings, answer: "FaultIsolation", failed: str) -> "Command | None":
+    """Return the command to type after an answer about a failed run; None where nothing is at fault or can be told."""
+    from harness.campaign.answered import Command  # noqa: PLC0415 - at the start it would delay each --help
+
+    command = settings.invocation.command
+    if answer.cause == "cell":
+        return Command(command=command("minimise", answer.cell), why="finds which variables of its preset matter")
+    if answer.cause == "stack":
+        report = command("report-bug", failed)
+        return Command(command=command("explain", failed), why=f"says what helps; `{report}` writes a report of it")
+    if answer.cause:
+        return Command(command=command("doctor"), why="looks for what is wrong with this host and its GPUs")
+    return None

@@ -77,7 +77,10 @@ def minimise_cell(
     cell = placed.cell
     names = variable_names(cell.preset)
     if not names:
-        raise UserError(f"cell {cell.id} sets no variables: there is nothing to leave out")
+        raise UserError(
+            f"cell {cell.id} sets no variables: there is nothing to leave out; "
+            "with a failed run, `matrix minimise RUN --over steps` finds how little of it still fails"
+        )
     close_leftovers(bench, display)
     bench.make_ready(cell, workload, display)
     environment = bench.environment(cell)

@@ -181,8 +181,15 @@ def hint(
     """
     rows = list(rows)
     by_id = {row.run_id: row for row in rows}
+    answers = list(answers)
     asked = {one.cell: one.at for one in answers}
-    new = [one for one in suspects(rows, counts) if by_id[one.last].started > asked.get(one.cell, 0.0)]
+    # What fails the plain cell of a stack fails its other cells, too.
+    of_stack = {one.stack: one.at for one in answers if one.cause == "stack"}
+
+    def is_answered(last: Row) -> bool:
+        return last.started <= max(asked.get(last.cell, 0.0), of_stack.get(last.stack, 0.0))
+
+    new = [one for one in suspects(rows, counts) if not is_answered(by_id[one.last])]
     found = [one for one in new if _can_be_varied(by_id[one.last], rows, matrix, gpus)]
     if not found:
         return None

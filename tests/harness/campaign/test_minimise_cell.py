@@ -137,7 +137,7 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
 
 
 def test_a_preset_that_sets_nothing_is_refused(bench: ScriptedBench, matrix: Matrix) -> None:
-    with pytest.raises(UserError, match="nothing to leave out"):
+    with pytest.raises(UserError, match="nothing to leave out; with a failed run, `matrix minimise RUN --over"):
         search(bench, matrix, "cpu-plain")
 
 

@@ -34,14 +34,16 @@ def ask(tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.
     bars = tmp_path / "merged.csv"
     bars.write_text(STAND_IN_BARS)
     asked: list[Any] = [None, None, None]
+    causes = [None]
 
     def isolate_fault(*found: Any) -> Any:
         asked[:] = found[:3]
-        return SimpleNamespace(sentence="found", answered=True)
+        return SimpleNamespace(sentence="found", answered=True, cell=CELL, cause=causes[-1])
 
     monkeypatch.setattr(isolate, "isolate_fault", isolate_fault)
 
-    def make(*options: str, run_id: str = "hung", **values: Any) -> tuple[Any, Any, Any, Result]:
+    def make(*options: str, run_id: str = "hung", cause: Any = None, **values: Any) -> tuple[Any, Any, Any, Result]:
+        causes.append(cause)
         data = {"path": str(bars), "sha256": "d" * 64}
         known = {"cell": CELL, "device": "cuda", "gpus": (0, 1), "host": host, "executor": "process", "data": data}
         record = make_record(run_id, "hung", "no-progress", **{**known, **values})
@@ -84,6 +86,21 @@ def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
     assert (workload.name, workload.strategy, question.gpus, data, bench.executor_name) == repeated, done
     assert f"runs of {said} in {CELL}" in " ".join(done.stderr.split())
     assert "; at most 40, each " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cause", "following"),
+    [
+        ("cell", f"minimise {CELL}\n  It finds which variables of its preset matter."),
+        ("stack", "explain hung\n  It says what helps; `"),
+        ("other-gpu", "doctor\n  It looks for what is wrong with this host and its GPUs."),
+        (None, None),
+    ],
+)
+def test_an_answer_names_what_to_type_next(cause: str | None, following: str | None, ask: Ask) -> None:
+    *_, done = ask(workload="quick", options={}, gpus=(0,), cause=cause)
+    assert ("Next: " in done.stdout) == (following is not None), done
+    assert not following or following in done.stdout
 
 
 def test_a_failed_training_of_the_users_own_data_is_repeated_on_its_gpu_by_its_rules(ask: Ask) -> None:

@@ -1,6 +1,7 @@
 """Tests of isolating a fault with controls, from the records of a results folder. Nothing is really run."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -244,6 +245,10 @@ def test_the_cell_with_most_failures_is_suspected_on_the_gpu_of_most(
     assert "as did 1 other cell" in sentence
     assert hint([rows[0]], counts, matrix, 2, [cast("Any", _Answer(CELL, 1.5))]) is None
     assert hint(rows[:2], counts, matrix, 2, [cast("Any", _Answer(CELL, 1.5))]) is not None
+    of_stack = _Answer(PLAIN, 4.5, rows[0].stack, "stack")
+    assert hint(rows, counts, matrix, 2, [cast("Any", of_stack)]) is None
+    for other in (replace(of_stack, at=2.5), replace(of_stack, cause="gpu"), replace(of_stack, stack="another")):
+        assert hint(rows, counts, matrix, 2, [cast("Any", other)]) is not None
 
 
 def test_no_hint_leads_to_a_question_that_is_refused(
@@ -288,9 +293,12 @@ def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_traini
     assert f"; `matrix isolate {CELL}` tells" in (hint([named], count_runs([named]), matrix, 2) or "")
 
 
+@dataclass(frozen=True)
 class _Answer:
-    def __init__(self, cell: str, at: float) -> None:
-        self.cell, self.at = cell, at
+    cell: str
+    at: float
+    stack: str = ""
+    cause: str = "cell"
 
 
 def test_the_other_stack_is_the_plain_one_that_completed_most(
