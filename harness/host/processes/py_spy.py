@@ -90,7 +90,6 @@ def _dump(program: str, pid: int) -> tuple[bool, str]:
 def _has_its_own_root(pid: int) -> bool:
     """Return whether a process may see other files than this one, as in a container.
 
-    A process whose first thread has ended has no root to look at, until another of its threads runs a program.
     False for an ordinary user, who may mount nothing, and whose py-spy opens no more than that user may.
     """
     if os.geteuid() != 0:
@@ -98,6 +97,7 @@ def _has_its_own_root(pid: int) -> bool:
     try:
         return not Path(f"/proc/{pid}/root").samefile("/")
     except OSError:
+        # Not shown once its main thread has ended; but another thread can replace the whole process at any time.
         return True
 
 

@@ -9,13 +9,7 @@ from threading import Thread
 
 import pytest
 
-from harness.host.processes.py_spy import (
-    MOST_BYTES,
-    MOST_BYTES_OF_ALL,
-    MOST_MEMORY_BYTES,
-    _has_its_own_root,
-    dump_from_outside,
-)
+from harness.host.processes.py_spy import MOST_BYTES, MOST_BYTES_OF_ALL, MOST_MEMORY_BYTES, dump_from_outside
 from harness.host.processes.run_processes import RunProcess
 
 
@@ -88,14 +82,31 @@ def test_a_link_in_the_place_of_a_mapped_file_leads_out_of_no_container(
         os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
 
 
+# Ends its main thread, and goes on in another one, which may at any time become the process again by `exec`.
+WITHOUT_MAIN_THREAD = """
+import ctypes, threading, time
+threading.Thread(target=lambda: (time.sleep(0.1), print("ready", flush=True), time.sleep(60))).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user opens no more than his own files")
-def test_a_process_whose_root_cannot_be_looked_at_may_be_in_a_container() -> None:
-    """Its first thread has ended, and another may run a program before py-spy looks."""
-    ended = subprocess.Popen([sys.executable, "-c", "pass"])
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert _has_its_own_root(ended.pid)
-    ended.wait()
-    assert not _has_its_own_root(os.getpid())
+def test_a_process_whose_root_is_not_shown_is_not_read_among_the_files_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    py_spy(tmp_path, f"touch {tmp_path}/read", monkeypatch)
+    process = subprocess.Popen([sys.executable, "-c", WITHOUT_MAIN_THREAD], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(FileNotFoundError):
+            Path(f"/proc/{process.pid}/root").stat()
+        with suppress(LookupError):
+            dump_from_outside([seen(process.pid)])
+    finally:
+        process.kill()
+        process.communicate()
+    assert not (tmp_path / "read").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
@@ -115,20 +126,20 @@ def test_of_a_process_with_its_own_files_stacks_are_read_by_a_py_spy_that_sees_i
 def test_where_it_is_not_permitted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     py_spy(tmp_path, 'echo "Permission Denied: Try running again with elevated permissions" >&2; exit 1', monkeypatch)
     with pytest.raises(LookupError, match="py-spy: Permission Denied"):
-        dump_from_outside([seen(5)])
+        dump_from_outside([seen(os.getpid())])
 
 
 def test_where_only_c_frames_cannot_be_read_pythons_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     py_spy(tmp_path, 'case "$*" in *native*) exit 1;; *) echo "Thread of $4";; esac', monkeypatch)
-    assert dump_from_outside([seen(5)]) == "Thread of 5\n"
+    assert dump_from_outside([seen(os.getpid())]) == f"Thread of {os.getpid()}\n"
 
 
 def test_neither_its_memory_nor_its_output_is_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     py_spy(tmp_path, "ulimit -d", monkeypatch)
-    assert dump_from_outside([seen(5)]) == f"{MOST_MEMORY_BYTES >> 10}\n"
+    assert dump_from_outside([seen(os.getpid())]) == f"{MOST_MEMORY_BYTES >> 10}\n"
     py_spy(tmp_path, "exec head -c 2000000 /dev/zero", monkeypatch)
     with pytest.raises(LookupError, match="py-spy"):
-        dump_from_outside([seen(5)])
+        dump_from_outside([seen(os.getpid())])
 
 
 def test_of_hundreds_of_processes_with_long_stacks_some_are_read(
@@ -136,18 +147,18 @@ def test_of_hundreds_of_processes_with_long_stacks_some_are_read(
 ) -> None:
     """The names of functions may be as long as a program likes: 70 MB were written for 150 processes."""
     py_spy(tmp_path, "exec head -c 1000000 /dev/zero", monkeypatch)
-    told = dump_from_outside([seen(5)] * 20)
+    told = dump_from_outside([seen(os.getpid())] * 20)
     assert MOST_BYTES_OF_ALL <= len(told) <= MOST_BYTES_OF_ALL + MOST_BYTES
 
 
 def test_one_that_does_not_come_back_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.host.processes.py_spy.SECONDS_EACH", 0.2)
     py_spy(tmp_path, "exec sleep 60", monkeypatch)
-    with pytest.raises(LookupError, match="process 5 could not be read within"):
-        dump_from_outside([seen(5)])
+    with pytest.raises(LookupError, match=f"process {os.getpid()} could not be read within"):
+        dump_from_outside([seen(os.getpid())])
 
 
 def test_it_may_not_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     with pytest.raises(LookupError, match="not installed"):
-        dump_from_outside([seen(5)])
+        dump_from_outside([seen(os.getpid())])
