@@ -34,6 +34,10 @@ OF_THE_STACK: Final = frozenset(
 OF_THE_PRESET: Final = frozenset({"preset"})
 
 
+# Most runs for which a chance is computed run by run.
+MOST_AHEAD: Final = 100_000
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A cell, and the scope of what its runs show. The more `devices` it uses at once, the riskier for the host."""
@@ -274,7 +278,8 @@ def _success_per_run(a: float, b: float, left: int) -> float:
     import numpy as np  # noqa: PLC0415
     from scipy.special import betaln  # noqa: PLC0415
 
-    passing = np.exp(betaln(a + np.arange(left + 1), b) - betaln(a, b))
+    # Trainings of milliseconds would need more, each with its memory; no search makes so many.
+    passing = np.exp(betaln(a + np.arange(min(left, MOST_AHEAD) + 1), b) - betaln(a, b))
     return float(passing[-1] / passing[:-1].sum())
 
 

@@ -1,6 +1,7 @@
 """Tests of which run is made next, on synthetic histories."""
 
 import random
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import get_args
@@ -226,6 +227,19 @@ def test_every_search_ends_and_says_what_is_true_of_its_tallies(rates: list[floa
         assert "open" not in stood or (not goal.every and "known-good" in stood)
         reached = not {"undecided", "hopeless"} & set(stood) if goal.every else "known-good" in stood
         assert (end.why == "reached") == reached
+
+
+def test_trainings_of_milliseconds_take_no_memory_for_all_the_runs_they_need() -> None:
+    goal, begun = replace(FIND, mtbf_hours=3.0), Totals(5, 5, 0, (Life(1e-6),) * 5, 1)
+    tracemalloc.start()
+    try:
+        decided = next_run([A, B], {A: Tally(5, 5, totals=begun)}, goal, 1)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(decided, Next)
+    assert straight_passes(Tally(5, 5, totals=begun), goal) > 10**6
+    assert most < 20e6
 
 
 def test_the_time_left_is_reported_where_the_time_of_a_run_is_known() -> None:
