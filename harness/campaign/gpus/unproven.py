@@ -1,4 +1,4 @@
-"""GPUs on which no stack's probe has passed since the boot: a failure there may come from the host or the stack.
+"""GPUs on which no stack's probe has passed since the boot, or since the last run: a failure may not be the stack's.
 
 Failures count against no stack until one stack's probe has passed. If the doctor finds a cause in the host, the
 campaign stops; otherwise other stacks are tried first.
@@ -18,7 +18,7 @@ from harness.doctor.checks import access, docker, driver, system
 from harness.doctor.finding import Finding
 from harness.doctor.read import read_machine
 from harness.evidence.files.run_files import Record
-from harness.evidence.gpus.health_log import proven_gpus, unhealthy_gpus
+from harness.evidence.gpus.health_log import probed_gpus, proven_gpus, unhealthy_gpus
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Matrix
 
@@ -43,7 +43,7 @@ def host_cause(matrix: Matrix, bench: Bench) -> Finding | None:
 
 
 class UnprovenGpus:
-    """Puts off runs whose stack failed its probe on a GPU where none has passed, and reports each such probe once."""
+    """Puts off runs whose stack failed its probe on a GPU until another's passes, and reports each such probe once."""
 
     def __init__(self, bench: Bench, display: Display, cause: HostCause) -> None:
         self._bench = bench
@@ -53,11 +53,11 @@ class UnprovenGpus:
 
     def runnable(self, runs: Sequence[PendingRun]) -> list[PendingRun]:
         """Return the runs that are not put off."""
-        unproven = {gpu for _, gpu in self._failed} - self._proven()
+        unproven = {gpu for _, gpu in self._failed} - self._probed()
         return [one for one in runs if not any((_stack(one), gpu) in self._failed for gpu in _gpus(one) & unproven)]
 
     def note_record(self, pending: PendingRun, record: Record) -> bool:
-        """Return whether a run was not begun because no stack's probe has passed on its GPU, and is to be put off.
+        """Return whether a run was not begun because of what may not be its stack's fault, and is to be put off.
 
         Raises:
             UserError: when the doctor names a cause in the host, with its remedy.
@@ -67,10 +67,11 @@ class UnprovenGpus:
         if self._bench.dispatcher:
             # The host of that run gets no further runs.
             return True
-        gpus = _gpus(pending) - self._proven() - unhealthy_gpus(self._bench.results, self._bench.host).keys()
+        results, host = self._bench.results, self._bench.host
+        gpus = _gpus(pending) - self._probed() - unhealthy_gpus(results, host).keys()
         if not gpus:
             return False
-        if finding := self._cause():
+        if not gpus <= proven_gpus(results, host) and (finding := self._cause()):
             raise UnhealthyHostError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then {CONTINUES}")
         self._failed |= {(_stack(pending), gpu) for gpu in gpus}
         self._display.problem(f"stack {_stack(pending)}: {record.detail}; other stacks are tried first")
@@ -79,15 +80,17 @@ class UnprovenGpus:
     def report(self, left: Sequence[PendingRun]) -> None:
         """Report the runs that are left out because no stack's probe has passed on a GPU that they need."""
         if left:
-            gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._proven())
+            gpus = sorted({gpu for one in left for gpu in _gpus(one)} - self._probed())
+            proven = proven_gpus(self._bench.results, self._bench.host)
+            since = "the last run there" if proven.issuperset(gpus) else "the boot"
             self._display.problem(
-                f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since the boot: "
+                f"no stack's probe has passed on GPU {' and '.join(map(str, gpus))} since {since}: "
                 f"{many(len(left), 'run')} there left out, which count against no stack; "
                 f"check the host with `matrix doctor`, then {CONTINUES}"
             )
 
-    def _proven(self) -> frozenset[int]:
-        return proven_gpus(self._bench.results, self._bench.host)
+    def _probed(self) -> frozenset[int]:
+        return probed_gpus(self._bench.results, self._bench.host)
 
 
 def _stack(pending: PendingRun) -> str:

@@ -22,8 +22,8 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
 
     A cell whose app refuses the command, and never accepted it, gets no further run: it would refuse each one.
 
-    If a stack's probe fails on a GPU where no probe has passed since the boot, the stack is put off until another
-    stack's probe passes there. `cause` then returns what is wrong with the host.
+    If a stack's probe fails on a GPU where no probe has passed since the boot, or since the last run, the stack is put
+    off until another stack's probe passes there. In the first case, `cause` returns what is wrong with the host.
 
     Raises:
         UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or

@@ -79,6 +79,12 @@ def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
     return {step.gpu: step for step in steps if step.gpu is not None and step.boot_id == host.boot_id}
 
 
+def probed_gpus(results: Results, host: HostFacts) -> frozenset[int]:
+    """Return the GPUs on which a probe has passed since the boot, and since the last run on them began."""
+    last = last_steps(results, host)
+    return frozenset(gpu for gpu, step in last.items() if step.check == "probe" and step.good)
+
+
 def proven_gpus(results: Results, host: HostFacts, environment: str | None = None) -> frozenset[int]:
     """Return the GPUs on which `environment` passed a probe since the boot, or on which any did, if it is None.
 

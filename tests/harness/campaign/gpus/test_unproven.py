@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -29,17 +29,19 @@ OLD, NEW = "rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"
 
 
 class Probing(ScriptedBench):
-    """A bench on which the stacks in `broken` fail their probe; the others pass it, and their runs complete."""
+    """A bench on which the stacks in `broken` fail their probe; the others pass it, and their runs complete.
+
+    `steps`: those of GPU 0 so far, the last of which decides whether a failed probe is the stack's fault.
+    """
 
     broken: frozenset[str]
     make_step: Callable[..., HealthStep]
+    steps: list[HealthStep]
 
     def run_cell(self, run: Any, *rest: object) -> Record:
         fails = run.cell.stack.name in self.broken
-        proven = bool(self._steps)
-        if not fails:
-            self._steps.append(self.make_step(environment=run.cell.stack.name, gpu=run.gpus[0]))
-            append_steps(self.results, self._steps[-1:])
+        proven = bool(self.steps) and self.steps[-1].check == "probe" and self.steps[-1].good is True
+        self.note(check="probe", environment=run.cell.stack.name, gpu=run.gpus[0], good=None if fails else True)
         outcome, diagnosis = ("completed", None) if not fails else ("failed", "missing-arch")
         if fails and not proven:
             outcome, diagnosis = "host-fault", "not-begun"
@@ -52,9 +54,9 @@ class Probing(ScriptedBench):
         self.made.append(run.run_id)
         return record
 
-    @property
-    def _steps(self) -> list[HealthStep]:
-        return cast("list[HealthStep]", self.__dict__.setdefault("steps", []))
+    def note(self, **about: object) -> None:
+        self.steps.append(self.make_step(**about))
+        append_steps(self.results, self.steps[-1:])
 
 
 @pytest.fixture
@@ -63,6 +65,7 @@ def bench(
 ) -> Probing:
     bench = Probing(Results(tmp_path / "results"), ProcessExecutor(), dual_host, (0, 1))
     bench.make_record, bench.make_step, bench.made = make_record, make_step, []
+    bench.steps = []
     return bench
 
 
@@ -94,6 +97,24 @@ def test_where_no_probe_passes_failures_are_recorded_against_none(bench: Probing
     said = "no stack's probe has passed on GPU 0 since the boot: "
     assert display.lines[-1].startswith(f"{said}3 runs there left out")
     assert run(bench, matrix, OLD).lines[-1].startswith(f"{said}1 run there left out")
+
+
+def test_a_stack_whose_probe_fails_after_anothers_run_is_put_off_until_that_ones_passes_again(
+    bench: Probing, matrix: Matrix
+) -> None:
+    """Without a probe since that run, it may have left the GPU unhealthy."""
+    bench.broken = frozenset({"rocm6.2-torch2.5.1"})
+    for check, good in (("probe", True), ("memory", None)):
+        bench.note(check=check, environment="rocm6.3-torch2.9.1", gpu=0, good=good)
+    display = run(bench, matrix, OLD, NEW)
+    assert bench.made == [f"c-{OLD}-1", f"c-{NEW}-1", f"c-{OLD}-1-again2"]
+    assert any("other stacks are tried first" in line for line in display.lines)
+    bench.note(check="memory", environment="rocm6.3-torch2.9.1", gpu=0, good=None)
+    assert (
+        run(bench, matrix, f"{OLD.removesuffix('plain')}no-sdma")
+        .lines[-1]
+        .startswith("no stack's probe has passed on GPU 0 since the last run there: 1 run there left out")
+    )
 
 
 def test_a_cause_in_the_host_stops_the_campaign_with_its_remedy(bench: Probing, matrix: Matrix) -> None:
