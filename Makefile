@@ -90,7 +90,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-TARGETS = help help-all setup setup-dev kernel doctor matrix-test build base train test test-slow test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
+TARGETS = help help-all setup setup-dev kernel doctor matrix-test build base train test test-slow test-all check test-harness test-system test-faults test-app test-torch test-jax test-docker test-docker-shared test-docker-apart test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-slurm bench-commands bench-ctrl-c bench-images gpu-arrays gpu-evidence soak clean clean-all
 .PHONY: $(TARGETS)
 
 # What is typed wrongly, and a file that is gone.
@@ -160,9 +160,12 @@ test-system: setup-dev
 test-faults: setup-dev ## inject a fault of each outcome, kill the harness at every point, and searches and trainings on their way (LONG=1: every kind)
 	.venv/bin/python -m pytest $(PYTEST) $(MARKED) $(FAULTS)
 
-# One after the other: they share an engine and its images.
+# One after the other: they share an engine and its images, except for those that run beside them and mostly wait.
 test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING; LONG=1: all)
-	.venv/bin/python -m pytest $(MARKED) tests/images
+	@$(MAKE) --no-print-directory -j2 test-docker-shared test-docker-apart
+
+test-docker-shared test-docker-apart: setup-dev
+	.venv/bin/python -m pytest $(MARKED) tests/images$(if $(filter %-apart,$@),/apart, --ignore tests/images/apart)
 
 # Engines differ in what they keep of a build, and in how they name images.
 test-docker-other: setup-dev ## the same on a second engine, of another version or image store: OTHER_DOCKER_HOST=unix:///... (skipped without)

@@ -31,7 +31,7 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-def small(engine: Engine, bases: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Images]:
+def small(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Images]:
     """Yield two images with a common layer and a small one each, not gigabytes; with a separate key and cache."""
     monkeypatch.setattr(attached, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own-images.txt")
