@@ -82,12 +82,12 @@ def isolate_command(
         from harness.screen.answer import print_next  # noqa: PLC0415
 
         print_sentences(out, [answer.sentence])
-        if following := next_command(settings, answer, suspect.last):
+        if following := command_after(settings, answer, suspect.last):
             print_next(out, following)
     sys.exit(0 if answer.answered else 1)
 
 
-def next_command(settings: Settings, answer: "FaultIsolation", failed: str) -> "Command | None":
+def command_after(settings: Settings, answer: "FaultIsolation", failed: str) -> "Command | None":
     """Return the command to type after an answer about a failed run; None where nothing is at fault or can be told."""
     from harness.campaign.answered import Command  # noqa: PLC0415 - at the start it would delay each --help
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, ValidationError
 
 from harness.base.durations import when
-from harness.base.errors import InUseError
+from harness.base.errors import InUseError, UserError
 from harness.base.files.hashes import json_hash
 from harness.base.files.json_files import Moment, Versioned
 from harness.base.files.shared_locks import lock_at_once
@@ -152,7 +152,7 @@ def unfinished_trainings(results: Results, machine: str) -> list[UnfinishedTrain
     """Return this user's trainings on a machine without a model that are neither running nor noted as killed."""
     found = []
     for file in sorted((results.folder / TRAININGS_FOLDER).glob("*.json")):
-        with suppress(OSError):
+        with suppress(OSError, UserError):
             state = None if note_file(results, machine, file.stem).exists() else _parsed(file)
             here = state and state.machine == machine and Path(state.output or "").is_dir()
             if state and here and state.begins and state.command:
@@ -164,8 +164,17 @@ def _parsed(file: Path) -> TrainingState | None:
     """Return the state in a file of this user.
 
     Others may write to a shared folder, and a state names an image and checkpoints to use, and a command to type.
+
+    Raises:
+        UserError: when this version cannot read it; a new training in its place would cost what was trained.
     """
     try:
         return TrainingState.parse(read_regular(file, mine=True))
-    except (FileNotFoundError, AnotherUsersError, ValidationError):
+    except (FileNotFoundError, AnotherUsersError):
         return None
+    except ValidationError:
+        again = shlex.join(["rm", str(file)])
+        raise UserError(
+            f"{file}: is damaged, or the state of a training of a later version; continue it with that version, or "
+            f"`{again}` gives up what was trained"
+        ) from None

@@ -62,6 +62,12 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         with pytest.raises(OSError, match="not a regular file"):
             file.read("a")
         assert unfinished_trainings(Results(tmp_path), host.machine) == []
+        file.file.rmdir()
+        file.file.write_text(mine.model_dump_json(by_alias=True).replace('"first"', '"in a way of tomorrow"'))
+        for use in (file.read, file.unfinished_other, lambda _: file.write(mine)):
+            with pytest.raises(UserError, match=f"is damaged, or .* of a later version; .*`rm {file.file}` gives up"):
+                use("a")
+        assert unfinished_trainings(Results(tmp_path), host.machine) == []
 
 
 def test_a_training_without_a_model_is_named_with_what_continues_it(
