@@ -496,6 +496,20 @@ def test_without_a_run_a_kill_by_the_kernel_does_not_hide_the_logs_own_error() -
     assert explain_log(["RuntimeError: unable to write to file </torch_20_1>"], "x", [killed]).class_ == "oom-host"
 
 
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "RuntimeError: Application timeout caused pair closure",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error",
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect",
+    ],
+)
+def test_what_the_other_ranks_say_of_a_rank_that_the_kernel_killed_is_not_the_cause(raised: str) -> None:
+    killed = "[ 1.0] Out of memory: Killed process 4711 (python) total-vm:1kB"
+    assert explain_log([raised], "train.log").class_ in ("hang-collective", "rccl", "rendezvous")
+    assert explain_log([raised], "train.log", [killed]).class_ == "oom-host"
+
+
 def test_a_reset_after_a_kill_of_another_process_explains_the_logs_error() -> None:
     killed = "[ 1.0] Out of memory: Killed process 4711 (firefox) total-vm:1kB"
     assert explain_log([ILLEGAL], "train.log", [killed, RING]).class_ == "gpu-reset"

@@ -16,6 +16,7 @@ from harness.campaign.bench.plan import PendingRun, PlannedRun, make_plan
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.helpers.together import seconds_spent
 from harness.campaign.planning.prepare import PreparedCampaign
+from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.run_campaign import run_campaign
 from harness.campaign.runner import Runner
 from harness.campaign.sequence import run_stages as module
@@ -545,6 +546,16 @@ def make_imported(bench: Staged) -> None:
         bench.results.folder_of(run_id).imported.write_text("{}", encoding="utf-8")
     Index(bench.results).rebuild()
     bench.workloads.clear()
+
+
+def test_the_runs_of_another_machine_of_the_kind_say_nothing_of_the_gpus_here(bench: Staged, matrix: Matrix) -> None:
+    carried_out(bench, prepared(bench, matrix))
+    seen = StageEvidence(bench, matrix).read().runs
+    assert {run.here for run in seen} == {True}
+    bench.host = bench.host.model_copy(update={"machine": "f" * 32})
+    again = StageEvidence(bench, matrix).read().runs
+    assert [run.row for run in again] == [run.row for run in seen]
+    assert {run.here for run in again} == {False}
 
 
 def test_imported_runs_make_no_cell_good(bench: Staged, matrix: Matrix) -> None:

@@ -277,6 +277,14 @@ def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_exclude
     }
 
 
+def test_no_grid_shows_the_runs_of_an_environment_that_has_changed(matrix: Matrix, make_rows: MakeRows) -> None:
+    rows = [*make_rows("cpu-plain", 2), *make_rows("cpu-no-sdma", 3)]
+    here = judge(rows, {("cpu-no-sdma", "process"): "another"}, matrix.verdicts)
+    (grid,) = answer_of(known_of(matrix, here), matrix, 0).grids
+    texts = {place.cell: place.text for place in grid.places}
+    assert (texts["cpu-plain"], texts.get("cpu-no-sdma", "untested")) == ("2/2 seen", "untested")
+
+
 def test_the_title_of_a_grid_counts_the_runs_that_were_imported(
     answer: Callable[..., Answer], make_rows: MakeRows
 ) -> None:

@@ -98,6 +98,16 @@ def test_failures_on_one_gpu_alone_are_said_with_the_passes_on_another(
     assert "alone" not in what_fails(verdicts, failures(verdicts, imported, count_runs(imported)), {})[0]
 
 
+def test_a_gpu_on_which_the_work_passed_once_is_not_said_to_fail_alone(make_rows: MakeRows) -> None:
+    passed = [
+        row._replace(gpus=gpus) for row, gpus in zip(make_rows("cpu-plain", 3), ("[0]", "[0]", "[1]"), strict=True)
+    ]
+    rows = passed + [row._replace(gpus="[1]") for row in make_rows("cpu-plain", 0, 2)]
+    verdicts = judge(rows, {}, Verdicts())
+    (sentence,) = what_fails(verdicts, failures(verdicts, rows, count_runs(rows)), {})
+    assert "alone" not in sentence
+
+
 def test_large_numbers_of_failures_are_written_as_those_of_runs() -> None:
     (said,) = what_fails([], [Failure("crash", 1767, ("cpu-plain",), "r1", "cpu", "", "ended", 1200)], {})
     assert said.startswith("`crash`: 1,767 of 0 counted runs, in `cpu-plain`. The newest: ended (1,200 ended in")
