@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -10,12 +11,13 @@ from benchmarks.evening.clock import Clock
 from benchmarks.evening.simulated import BUDGET
 from benchmarks.evening.worlds import GPUS, nothing_on_two, stacks, the_matrix
 from benchmarks.verdicts import ROW
-from harness.evidence.verdicts.counting import NOT_BEGUN, PASSED, RunCount
+from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, PASSED, RunCount
 from harness.matrix.workload_options import family
 from harness.search.stages.conclusion import conclude_stages
-from harness.search.stages.exploration import Explorer
+from harness.search.stages.exploration import REFUTED_BY, Explorer
 from harness.search.stages.runs import NOT_BEGUN_AT_MOST, NOT_BEGUN_KIND, SeenRun, SeenRuns, StageHost, StageRun
-from harness.search.stages.search import StageEnd, StageSearch
+from harness.search.stages.search import StageEnd, StageSearch, _Decision
+from tests.harness.search.stages.test_conclusion import contender
 
 SETUP = 600.0
 
@@ -135,3 +137,38 @@ def test_a_budget_is_too_small_only_where_no_run_fits_into_it() -> None:
     assert isinstance(search.next(shown, 3600.0), StageRun)
     assert search.least_budget(shown, 3600.0) is None
     assert search.least_budget(shown, 1.0) == the_matrix().stages["endurance"].minutes * 60
+
+
+def test_what_passed_once_and_failed_again_and_again_since_makes_way_for_another_setting() -> None:
+    stack = stacks()[0]
+    cells = [cell for cell in the_matrix().select("default") if cell.stack.name == stack]
+    host, seen = StageHost(GPUS, GPUS), list[SeenRun]()
+
+    def following() -> StageRun | None:
+        return Explorer(the_matrix(), host, SeenRuns.of(seen)).explore(stack, cells).next
+
+    while run := following():
+        seen.append(passed(run, len(seen)))
+    last = next(one for one in reversed(seen) if len(one.gpus) > 1)
+    for number in range(REFUTED_BY):
+        assert following() is None
+        row = last.row._replace(run_id=f"f{number}", outcome="hung", started=1000.0 + number)
+        seen.append(replace(last, row=row, count=FAILED))
+    wanted = following()
+    assert wanted
+    assert wanted.cell.id != last.row.cell
+
+
+@pytest.mark.parametrize(("gpus", "slack"), [(GPUS, 3000.0), (GPUS[:1], 0.0)])
+def test_time_for_one_more_failed_start_is_kept_for_what_trains_on_several_gpus(
+    gpus: tuple[int, ...], slack: float
+) -> None:
+    stack = stacks()[0]
+    cells = {stack: [cell for cell in the_matrix().select("default") if cell.stack.name == stack]}
+    search, none = StageSearch(the_matrix(), cells, StageHost(GPUS, GPUS)), SeenRuns.of(())
+    run = search.next(none, None)
+    assert isinstance(run, StageRun)
+    sound = replace(contender(the_matrix(), good=False, gpus=gpus), seconds_needed=1000.0)
+    cost = _Decision(search, none, 0.0).cost(run)
+    for spare, fits in ((slack - 1.0, False), (slack, True)):
+        assert _Decision(search, none, cost + 1000.0 + spare)._is_affordable(run, [sound]) is fits
