@@ -131,10 +131,9 @@ def status(
     beside = [*_begun(settings), *of_results.left_out_of_verdicts(everything, results, machine)]
     answers = [one for one in read_isolations(results) if one.machine == machine]
     beside += [one.in_words for one in of_nodes if one.unlike_others]
-    beside += [*of_results.changes_in_words(shown), *sentences(answers)]
-    beside += filter(
-        None, [*(one.in_words for one in unfinished), _hint(everything, counts, settings.matrix, host, answers)]
-    )
+    beside += [*of_results.changes_in_words(shown), *sentences(answers), *(one.in_words for one in unfinished)]
+    more = of_results.changed_kind_in_words(rows, host), _hint(everything, counts, settings.matrix, host, answers)
+    beside += filter(None, more)
     if len(shown) < len(verdicts):
         beside.append(
             f"not shown: {many(len(verdicts) - len(shown), 'verdict')} on variants of cells; --variants shows them"

@@ -65,3 +65,14 @@ def changed_settings(had: HostSettings, now: HostSettings) -> tuple[str, ...]:
         for name in sorted(names)
         if had.get(name) != now.get(name)
     )
+
+
+def changed_kind(had: HostState, now: HostState) -> tuple[str, ...]:
+    """Return what made a machine another kind of host, such as `kernel was 6.12.9, is 6.18.2`."""
+    sides = [
+        {"kernel": one.kernel, "amdgpu driver": one.driver or "the kernel's", **one.firmware} for one in (had, now)
+    ]
+    names = sorted(sides[0].keys() & sides[1].keys(), key=list(sides[1]).index)
+    return tuple(
+        f"{name} was {sides[0][name]}, is {sides[1][name]}" for name in names if sides[0][name] != sides[1][name]
+    )

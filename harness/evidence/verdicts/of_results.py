@@ -7,7 +7,7 @@ from typing import Any
 from harness.base.durations import when
 from harness.base.wording import many
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.host_state import settings_of
+from harness.evidence.host_state import changed_kind, settings_of, state_from_json, state_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.row import Row
@@ -51,6 +51,21 @@ def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
         else "stale: of runs before the app, its packages or the preset changed; they are not counted"
         for changed, cells in of_cells.items()
     ]
+
+
+def changed_kind_in_words(rows: Iterable[Row], host: HostFacts) -> str | None:
+    """Return why earlier runs of this machine are of another kind of host; None where there are none."""
+    before = [row for row in rows if row.machine == host.machine and not row.imported and row.host_kind != host.kind]
+    if not before:
+        return None
+    newest = max(before, key=lambda row: row.started)
+    changed = changed_kind(state_from_json(newest.host_state), state_of(host, gpus_used=newest.device != "cpu"))
+    if not changed:
+        return None
+    return (
+        f"this machine is another kind of host since {', '.join(changed)}: its runs of before do not count for it; "
+        "`matrix compare --across kernel` (or driver, firmware) compares them with those since"
+    )
 
 
 def left_out_of_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:

@@ -94,7 +94,8 @@ def _sentence(best: Verdict | None, known: OfHost, confidence: float, gpus: int,
         alone = f"; the interrupted ones trained {hours_in_words(hours)}" if hours else ""
         refused = listed(dict.fromkeys(f"`{one.cell}`" for one in here if not one.stale and REFUSED in one.not_counted))
         by_app = f"; the app refused its command in {refused}" if refused else ""
-        made = f"; made on others: {many(known.elsewhere, 'counted run')}" if known.elsewhere else ""
+        kinds = "others (this host with another kernel, driver or firmware is one)"
+        made = f"; made on {kinds}: {many(known.elsewhere, 'counted run')}" if known.elsewhere else ""
         return f"No run on this kind of host counts yet{alone}{by_app}{since}{made}."
     clauses = [_claim(best, here, tags, of), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
     if best.device == "cpu":

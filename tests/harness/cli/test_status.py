@@ -216,12 +216,17 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     assert "cpu-plain seen (stale)" in shown
     assert "before this host changed are stale: VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW, pcie_aspm" in shown
     assert "stale: of runs before the app" not in shown
+    assert "another kind of host since" not in shown
     simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt")
     simulated.write(simulated.gpus[1] / "vbios_version", "113-EXT85837-100")
     now = {("cpu-plain", "process"): "another"}
     monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: now)
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
     assert "matrix: stale: of runs before the app, its packages or the preset changed; they are not counted" in shown
+    former = read_host(simulated.root).kernel
+    simulated.write("proc/sys/kernel/osrelease", "6.18.2")
+    shown = " ".join(CliRunner().invoke(cli, words).output.split())
+    assert f"this machine is another kind of host since kernel was {former}, is 6.18.2: its runs of before do" in shown
 
 
 def test_a_node_that_does_it_is_named(tmp_path: Path, make_record: Callable[..., Record]) -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from harness.evidence.host_state import HostState, changed_settings, settings_of, state_from_json, state_of
+from harness.evidence.host_state import (
+    HostState,
+    changed_kind,
+    changed_settings,
+    settings_of,
+    state_from_json,
+    state_of,
+)
 from harness.host.facts import HostFacts
 
 
@@ -32,6 +39,17 @@ def test_what_changed_is_reported_with_both_values() -> None:
         "amdgpu.mes was 0, is 1",
         "iommu was pt, is not set",
         "pcie_aspm was not set, is off",
+    )
+
+
+def test_what_made_it_another_kind_of_host_is_reported_with_both_values() -> None:
+    had = HostState("6.12.9", "6.14.14", {"GPU 0 mes": "0x82", "GPU 0 smc": "1"}, {"iommu": "pt"})
+    assert changed_kind(had, had._replace(settings={})) == ()
+    now = HostState("6.18.2", None, {"GPU 0 mes": "0x83", "GPU 1 smc": "2"}, {})
+    assert changed_kind(had, now) == (
+        "kernel was 6.12.9, is 6.18.2",
+        "amdgpu driver was 6.14.14, is the kernel's",
+        "GPU 0 mes was 0x82, is 0x83",
     )
 
 

@@ -194,7 +194,10 @@ def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> No
 def test_the_answer_names_runs_on_other_kinds_of_host(tmp_path: Path, make_record: Make, matrix: Matrix) -> None:
     rows = [Row.of(make_record("r1"))]
     report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9, "another"))
-    assert report.answer.sentence == "No run on this kind of host counts yet; made on others: 1 counted run."
+    assert report.answer.sentence == (
+        "No run on this kind of host counts yet; "
+        "made on others (this host with another kernel, driver or firmware is one): 1 counted run."
+    )
 
 
 def test_the_answer_has_only_the_criteria_that_runs_on_this_kind_of_host_meet(
