@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.evidence.files.work_folder import MOST_RANKS
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 from harness.run.watch.stalled_rank import describe_hang
 from harness.run.watch.watchdog import SUSPECT_EARLIER_SECONDS, RankStall, Watchdog
@@ -71,7 +72,8 @@ class HangWatch:
     """Finds the hang of one process group, from the suspects of its `watchdog` and the stacks that `take` samples.
 
     `on_stall` hears about once a second of the rank that advanced last, while none advances. `computes`: of what tells
-    no stacks, whether it was seen to compute in the last so many seconds; None for our app.
+    no stacks, whether it was seen to compute in the last so many seconds; None for our app. `ranks`: the number of
+    ranks.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class HangWatch:
         take: Callable[[], StackSample],
         on_stall: Callable[[RankStall], None],
         computes: Callable[[float], bool] | None = None,
+        ranks: int = MOST_RANKS,
     ) -> None:
-        self.watchdog = watchdog
+        self.watchdog, self._ranks = watchdog, ranks
         self._confirmation = Confirmation(take)
         self._on_stall = on_stall
         self._told = -math.inf
@@ -115,7 +118,7 @@ class HangWatch:
 
     def describe(self, stalled: Sequence[RankStall], sample: StackSample) -> str:
         """Return in words which rank is stuck, since when and where."""
-        return describe_hang(stalled, self.watchdog.ranks, sample)
+        return describe_hang(stalled, self.watchdog.ranks, sample, self._ranks)
 
     def _is_computing(self, stalled: Sequence[RankStall]) -> bool:
         """Return whether a program that gives no stacks is seen to compute, and may do so for a while yet."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness.evidence.app_reports.python_stacks import LOADER_WORKER, CallStack, Frame
 from harness.evidence.app_reports.step_position import Position
+from harness.evidence.files.work_folder import MOST_RANKS
 from harness.host.processes.run_processes import STATES, RunProcess
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
 from harness.run.watch.watchdog import RankStall
@@ -33,12 +34,15 @@ class Sight:
         return self.position, innermost_own_frame(self.stack)
 
 
-def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> str:
+def describe_hang(
+    stalled: Sequence[RankStall], told: Collection[int], sample: StackSample, ranks: int = MOST_RANKS
+) -> str:
     """Return in words which rank is stuck, since when and where; the ranks that wait come after it.
 
     `told`: all ranks that ever reported progress, and rank 0, which the watchdog knows from the start.
+    `ranks`: how many there are; a process may say that it is of any other.
     """
-    sights = _sights(stalled, told, sample)
+    sights = _sights(stalled, told, sample, ranks)
     stuck = stuck_ranks(sights)
     if len(stuck) == 1:
         waiting = [f"rank {sight.rank} waits{_where(sight)}" for sight in sights if sight not in stuck]
@@ -62,13 +66,14 @@ def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
     return tuple([sight for sight in left if sight.blocked] or left)
 
 
-def _sights(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> list[Sight]:
+def _sights(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample, ranks: int) -> list[Sight]:
     known = {one.rank: one for one in stalled}
-    seen = {process.rank for process in sample.processes if process.rank is not None} | set(sample.positions)
-    ranks = sorted(known.keys() | (seen - set(told)))
+    of_processes = {process.rank for process in sample.processes if process.rank is not None}
+    seen = {rank for rank in (*of_processes, *sample.positions) if rank < ranks}
+    in_order = sorted(known.keys() | (seen - set(told)))
     # The process of a single rank need not say which it is.
     alone = len(seen | set(told)) == 1
-    return [_sight(rank, known.get(rank), sample, alone=alone) for rank in ranks]
+    return [_sight(rank, known.get(rank), sample, alone=alone) for rank in in_order]
 
 
 def _sight(rank: int, stalled: RankStall | None, sample: StackSample, *, alone: bool) -> Sight:

@@ -110,7 +110,7 @@ class Watch:
         program: ProgramProgress | None = None,
         say: Say = lambda _: None,
     ) -> None:
-        self._run_folder, self._folder = folder, folder.path
+        self._run_folder, self._folder, self._ranks = folder, folder.path, ranks
         self._observe = observe
         self._on_stall = on_stall
         self._noted: tuple[str, int, float] | None = None
@@ -219,7 +219,7 @@ class Watch:
         if limits is None:
             return None
         dog = Watchdog(began, limits, partial(read_position, self._work))
-        return HangWatch(dog, self._collector.take_stacks, self._note_stall, self._computes)
+        return HangWatch(dog, self._collector.take_stacks, self._note_stall, self._computes, self._ranks)
 
     def _note_stall(self, stall: RankStall) -> None:
         place = (stall.phase, stall.done, stall.limit)

@@ -101,3 +101,11 @@ def test_a_single_rank_is_named_as_stopped_and_its_waiting_loader_workers_do_not
 
 def test_of_no_ranks_none_is_stuck() -> None:
     assert stuck_ranks([]) == ()
+
+
+def test_a_rank_that_there_is_none_of_is_not_named() -> None:
+    """A process may say that it is of any rank, and so may a file of positions."""
+    own, other = process(0, "S"), replace(process(1, "S"), rank=99_999)
+    sample = StackSample(0, 0, (own, other), (), {0: Position(25, 5), 7: Position(3, 5)})
+    told = describe_hang([RankStall(0, "step", 25, 30, 25)], (0,), sample, 2)
+    assert told == "rank 0 made no progress for 30 s in phase step at step 25, in the update"
