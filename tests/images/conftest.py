@@ -242,7 +242,7 @@ def private_engine() -> Iterator[OwnEngine]:
         yield engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ordinary() -> Iterator[Any]:
     """Make a checkout and a virtual environment of uid 54321; yield a function that makes commands of that user."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
