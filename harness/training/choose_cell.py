@@ -8,6 +8,7 @@ from harness.campaign.answered import last_answer
 from harness.campaign.bench.plan import BEST, first_plain_cell
 from harness.doctor.compatibility import is_outside
 from harness.environments.capabilities import Capabilities, why_not
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.of_results import verdicts
 from harness.evidence.verdicts.recommend import NOT_TO_BE_USED, NamedCell, most_useful, that_train, usable_on
@@ -90,6 +91,8 @@ def choose_training_cell(
         if answer := _answer(named, matrix, results, host, able):
             of = "the last campaign" if named and named.cell == answer.cell else "the runs here"
             return _of_answer(answer, of, request.strategy, matrix)
+        if before := _answer_before(named, matrix, results, host, able):
+            return _of_answer_before(before, matrix)
     cell = first_plain_cell(matrix, able)
     why = "the first plain cell that can run here"
     if able.gpus:
@@ -108,11 +111,31 @@ def _answer(
     """
     here = that_train(usable_on(verdicts(results, matrix, host), matrix, host.kind), matrix)
     answer = most_useful(sorted(here, key=lambda one: is_outside(host.driver, matrix.stacks.get(one.stack))), named)
-    if answer is None or answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):
+    return answer if answer and _can_train(answer, matrix, able) else None
+
+
+def _answer_before(
+    named: NamedCell | None, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities
+) -> Verdict | None:
+    """Return the verdict that the answer was about before the app or this machine changed.
+
+    None without one, and where a run counts since: it may be a failure of that cell.
+    """
+    kinds = {row.host_kind for row in Index(results).rows() if row.machine == host.machine and not row.imported}
+    usable = that_train(usable_on(verdicts(results, matrix, host), matrix, None), matrix)
+    mine = [one for one in usable if one.host_kind in kinds and not (one.device == "cpu" and able.gpus)]
+    if any(one.runs and not one.stale and one.host_kind == host.kind for one in mine):
         return None
+    answer = most_useful([replace(one, stale=False) for one in mine], named)
+    return answer if answer and _can_train(answer, matrix, able) else None
+
+
+def _can_train(answer: Verdict, matrix: Matrix, able: Capabilities) -> bool:
+    if answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):
+        return False
     there = replace(able, executor="process" if answer.executor == "process" else "docker")
     cannot = why_not(matrix.cells[answer.cell], there, named=True)
-    return None if cannot else answer
+    return not cannot
 
 
 def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> CellChoice:
@@ -127,6 +150,15 @@ def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> 
             f"({option}, with make ARGS='{option}', trains as they did)"
         )
     executor: ExecutorName | None = "process" if answer.executor == "process" else None
+    return CellChoice(matrix.cells[answer.cell], None, f"{answer.cell}: {said}", executor)
+
+
+def _of_answer_before(answer: Verdict, matrix: Matrix) -> CellChoice:
+    executor: ExecutorName | None = "process" if answer.executor == "process" else None
+    said = (
+        f"the most promising before the app or this host changed ({answer.tier} then: {in_words(answer.totals)}); "
+        "nothing counts since, and `matrix run` shows what does now"
+    )
     return CellChoice(matrix.cells[answer.cell], None, f"{answer.cell}: {said}", executor)
 
 

@@ -166,6 +166,27 @@ def test_without_a_tag_it_is_what_the_answer_names(
     assert f"`{OTHER}`" in built_report(results, matrix).report.answer.sentence
 
 
+@pytest.mark.slow
+def test_after_a_change_of_this_host_or_the_app_it_is_the_answer_of_before_until_a_run_counts(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, upgraded = ran(OTHER, 5), dual_host.model_copy(update={"kernel": "6.18.2", "kind": "another"})
+    choice = choose_training_cell(NO_REQUEST, matrix, results, upgraded, GPUS, 1e9)
+    assert (choice.cell.id, choice.executor) == (OTHER, "process")
+    assert choice.summary.startswith(f"{OTHER}: the most promising before the app or this host changed (")
+    other_machine = upgraded.model_copy(update={"machine": "another"})
+    plain = choose_training_cell(NO_REQUEST, matrix, results, other_machine, GPUS, 1e9)
+    assert "first plain cell" in plain.summary
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "harness.evidence.verdicts.of_results.current_hashes", lambda *_: {(OTHER, "process"): "another"}
+        )
+        assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == OTHER
+    ran(BETTER, 2, "failed", host=upgraded)
+    failing = choose_training_cell(NO_REQUEST, matrix, results, upgraded, GPUS, 1e9)
+    assert "first plain cell" in failing.summary
+
+
 def test_an_answer_that_names_no_cell_to_train_in_leaves_the_plain_one(
     ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
 ) -> None:
