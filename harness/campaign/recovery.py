@@ -1,6 +1,7 @@
 """Ends runs whose harness is gone, and writes their records."""
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,6 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_reports.orphans import account_for
 from harness.evidence.app_reports.progress import last_lines
 from harness.evidence.files.run_files import Intent, OutcomeName, Record
-from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps
 from harness.evidence.index import Index
 from harness.evidence.records import Results, is_of_training, owner_alive
@@ -213,23 +213,19 @@ def _accounted(intent: Intent, host: HostFacts, results: Results) -> tuple[tuple
     """
     work, unreadable = results.folder_of(intent.run_id).work, Unreadable()
     with unreadable.reading():
-        accounting = account_for(intent, work, _seconds_at_most(intent, host, work))
+        accounting = account_for(intent, work, _seconds_at_most(intent, host))
         return accounting.steps, "; ".join(accounting.breaches)
     return (), "; ".join(unreadable)
 
 
-def _seconds_at_most(intent: Intent, host: HostFacts, work: WorkFolder) -> float:
+def _seconds_at_most(intent: Intent, host: HostFacts) -> float:
     """Return the longest time in seconds that an orphan can have run: since its harness began, by a monotonic clock.
 
-    After a reboot that clock has started over, so the time of the last change of its progress files is used.
+    After a reboot no clock tells, because that one has started over and the wall clock may have been set in between.
     """
-    if intent.host.boot_id == host.boot_id:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - intent.owner_started / os.sysconf("SC_CLK_TCK")
-    changed = [intent.started]
-    for name in work.progress().values():
-        with contextlib.suppress(FileNotFoundError, NotAFileError):
-            changed.append(work.tree.look(name).changed)
-    return max(changed) - intent.started
+    if intent.host.boot_id != host.boot_id:
+        return math.inf
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - intent.owner_started / os.sysconf("SC_CLK_TCK")
 
 
 def _record(

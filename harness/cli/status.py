@@ -64,7 +64,7 @@ LEGEND = "above: lower bounds; a start: one step trained; MTBF: mean time betwee
 )
 @click.option(
     "--expect-hours",
-    type=FiniteRange(0, 1e6, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=10.0,
     show_default=True,
     metavar="HOURS",

@@ -82,7 +82,7 @@ KNOWN_GOOD = "known-good"
 @executor_option("Train in a container or as a process (default: a container where a Docker engine answers).")
 @click.option(
     "--expect-hours",
-    type=FiniteRange(0, 1e6, min_open=True),
+    type=FiniteRange(0, min_open=True),
     metavar="HOURS",
     help="Print what a training of this many hours can expect: interruptions, restarts, time.  [default: 10]",
 )

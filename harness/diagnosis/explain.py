@@ -14,7 +14,7 @@ from harness.diagnosis.device import explanation_in_record, may_use_a_gpu, on_it
 from harness.diagnosis.judge import Facts, diagnose
 from harness.diagnosis.lines import Line, as_lines, read_lines
 from harness.diagnosis.matcher import OfRun, any_process
-from harness.diagnosis.scan import IN_A_LOG, ScanResult, scan, sieve_of
+from harness.diagnosis.scan import ScanResult, scan, sieve_of
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import SHELL_SIGNALS, Exit
 from harness.evidence.app_reports.progress import last_lines, last_phase
@@ -110,7 +110,7 @@ def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
 
 def _scan_file(folder: RunFolder, name: str, intent: Intent, of_run: OfRun | None = None) -> ScanResult:
     """Scan a file of the run; with `of_run` a kernel log. After LONGEST_SECONDS all but the last block is skipped."""
-    where: tuple[Where, ...] = IN_A_LOG if of_run is None else ("kernel",)
+    where: tuple[Where, ...] = ("log", "build") if of_run is None else ("kernel",)
     until = time.monotonic() + LONGEST_SECONDS
     try:
         with open_regular(folder.named(name)) as stream:

@@ -3,9 +3,10 @@
 import math
 import os
 import stat
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -75,9 +76,13 @@ class DiskWatch:
 
     @property
     def limit(self) -> DiskLimit:
-        """The limit, from the space that is free at the first access; this has to be before anything is started."""
+        """The limit, from the space that is free at the first access; this has to be before anything is started.
+
+        What is there by then, as an earlier attempt left it, does not count.
+        """
         if self._limit is None:
-            self._limit = DiskLimit.of(self._places[0])
+            there, limit = measure(self._places, DiskLimit(bytes=sys.maxsize)), DiskLimit.of(self._places[0])
+            self._limit = replace(limit, bytes=limit.bytes + there.bytes, entries=limit.entries + there.entries)
         return self._limit
 
     def last_excess(self) -> str:

@@ -6,7 +6,7 @@ from harness.base.interrupts import GRACE_SECONDS, open_to_interruption
 from harness.diagnosis.explain import explain_run
 from harness.evidence.files.run_files import Explanation
 from harness.evidence.outcome.decide import Outcome, decide, undecided
-from harness.evidence.outcome.diagnoses import WRONG
+from harness.evidence.outcome.diagnoses import is_wrong
 from harness.evidence.outcome.evidence import Evidence
 from harness.host.processes.run_processes import end_processes_of_run
 from harness.run.gpu_health import Checkup, MemoryBefore, after_completion, after_failure, after_unkillable
@@ -51,7 +51,7 @@ def conclude_run(
                 else:
                     unkillable = evidence.stopped_by == "host"
                     problems = after_failure(checkup, memory, since, unkillable=unkillable)
-                if problems and outcome.diagnosis in WRONG:
+                if problems and is_wrong(outcome.diagnosis, has_result=evidence.result is not None):
                     # The record will name the GPU, and nothing may be resumed from all the same.
                     evidence = replace(evidence, steps_accounted=())
                 evidence = replace(evidence, host_problems=problems)

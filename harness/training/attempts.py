@@ -13,7 +13,7 @@ from harness.base.files.locks import wait_for_lock
 from harness.base.files.storage import cannot_be_written, make_folder_durably, read_regular, write_durably
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
-from harness.evidence.outcome.diagnoses import WRONG
+from harness.evidence.outcome.diagnoses import is_wrong
 from harness.evidence.records import Results
 from harness.training.fallbacks import Attempt, Begin
 from harness.training.state import TRAININGS_FOLDER, TrainingState
@@ -79,8 +79,7 @@ def checkpoints_of(record: Record, results: Results, name: str) -> tuple[PurePat
 
 
 def _is_wrong(record: Record) -> bool:
-    # If the app itself found a non-finite number it stopped then, and the checkpoints from before are sound.
-    return record.diagnosis in WRONG or (record.diagnosis == "not-finite" and record.result is not None)
+    return is_wrong(record.diagnosis, has_result=record.result is not None)
 
 
 def attempts_of(training: TrainingState, records: Sequence[Record], results: Results, name: str) -> list[Attempt]:

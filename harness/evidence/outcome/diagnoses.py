@@ -86,3 +86,11 @@ WRONG: frozenset[Diagnosis] = frozenset(
         "work-folder",
     }
 )
+
+
+def is_wrong(diagnosis: str | None, *, has_result: bool) -> bool:
+    """Return whether nothing may be resumed from a run with this diagnosis.
+
+    If the app itself found a number that is not finite, it stopped then and left no result: its checkpoints are sound.
+    """
+    return diagnosis in WRONG or (diagnosis == "not-finite" and has_result)

@@ -99,6 +99,16 @@ def test_the_limit_follows_what_is_free_at_the_start(
     assert DiskLimit.of(tmp_path) == DiskLimit(bytes_, disk_use.MOST_ENTRIES, reserve)
 
 
+def test_what_an_earlier_attempt_left_does_not_count(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "kept").write_bytes(b"k" * 1_000_000)
+    monkeypatch.setattr(disk_use, "_free", lambda _: 1_000_000)
+    watch = DiskWatch((work,))
+    assert watch.limit.bytes >= 1_800_000
+    assert watch.last_excess() == ""
+    (work / "more").write_bytes(b"m" * 900_000)
+    assert watch.last_excess().startswith("its files take more than 1.8 MB")
+
+
 def test_a_disk_that_gets_full_is_said_whosoever_filled_it(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_use, "_free", lambda _: 50_000_000)
     assert excess((work,), DiskLimit(reserve=10**8)).startswith("only 50 MB are left on the disk of its folder")
