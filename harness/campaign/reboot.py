@@ -21,6 +21,8 @@ from harness.evidence.records import Results
 from harness.matrix.stacks import ExecutorName
 
 OPTION = "--reboot-when-unhealthy"
+INTERRUPTED_CAMPAIGN = "MATRIX_RESUMES"
+"""The environment variable that tells the resumed command the campaign that was interrupted."""
 MOST_REBOOTS = 3
 NIGHT_SECONDS = 12 * 3600
 SYSTEMD_TOOLS = ("systemctl", "loginctl", "busctl")
@@ -69,18 +71,19 @@ def check_reboot(root: Path = Path("/")) -> None:
 
 
 def reboot_and_resume(
-    command: Sequence[str], folder: Path, results: Results, machine: str, executor: ExecutorName
+    command: Sequence[str], folder: Path, results: Results, machine: str, executor: ExecutorName, campaign: str
 ) -> None:
     """Let `command` run once in `folder` after the next boot, and reboot.
 
-    The command uses `executor` again: otherwise an engine that starts late would turn containers into processes.
+    The command uses `executor` again: otherwise an engine that starts late would turn containers into processes. If it
+    cannot continue `campaign`, it says so.
 
     Raises:
         UserError: after three reboots in twelve hours, or when systemd refuses.
     """
     _count(results, machine)
     name = f"matrix-resume-{json_hash([str(results.folder), machine])[:8]}.service"
-    text = unit(name, command, folder, {**passed_on(), "MATRIX_EXECUTOR": executor})
+    text = unit(name, command, folder, {**passed_on(), "MATRIX_EXECUTOR": executor, INTERRUPTED_CAMPAIGN: campaign})
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     file = Path(config) / "systemd/user" / name
     # For this user alone, because the addresses of proxies and indexes may have passwords in them.

@@ -1,5 +1,6 @@
 """Runs or continues a prepared campaign, and reports its state."""
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from harness.campaign.controls.isolate import (
 from harness.campaign.gpus.unproven import host_cause
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.tallies import Tallies
+from harness.campaign.reboot import INTERRUPTED_CAMPAIGN
 from harness.campaign.runner import MOST_LOST_IN_A_ROW, EngineLosses, Runner
 from harness.campaign.sequence.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.sequence.run_plan import run_plan
@@ -82,6 +84,12 @@ def run_campaign(
             of_all = "" if plan.goal else f" of {len(plan.runs)}"
             done = len(campaign.finished_runs())
             display.notice(f"continuing campaign {campaign.id}: {done}{of_all} runs are done")
+        elif before := os.environ.get(INTERRUPTED_CAMPAIGN):
+            again = ", with the whole budget" if plan.goal and plan.goal.budget else ""
+            display.problem(
+                f"campaign {before}, which the reboot interrupted, cannot continue: the GPUs of this host, the matrix "
+                f"file or the app are others now. A new campaign begins{again}"
+            )
         if campaign.beside:
             display.problem(
                 f"another process is making the same runs (campaign {campaign.beside}; `matrix watch` shows it): "

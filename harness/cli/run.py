@@ -193,7 +193,7 @@ def run(
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
     if reboot_when_unhealthy and unfinished and unhealthy_gpus(settings.results, host):
         executor = prepared.capabilities.executor
-        reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor)
+        reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor, ended.campaign)
     sys.exit(0 if ended.succeeded else 1)
 
 

@@ -80,7 +80,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reboot(results: Results) -> None:
-    reboot_and_resume(COMMAND, results.folder.parent, results, "m", "docker")
+    reboot_and_resume(COMMAND, results.folder.parent, results, "m", "docker", "c1")
 
 
 def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
@@ -101,6 +101,7 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
     assert f"WorkingDirectory={tmp_path}\n" in text
     # Otherwise the command would run cells as processes if the engine is not up yet after the boot.
     assert 'Environment="MATRIX_EXECUTOR=docker"\n' in text
+    assert 'Environment="MATRIX_RESUMES=c1"\n' in text
     assert "RestartForceExitStatus=2\n" in text
 
 
@@ -131,7 +132,7 @@ def test_at_most_three_times_a_night(
         reboot(results)
     assert not systemd["systemctl"].exists()
     # Another machine that shares the folder has its own count, and after twelve hours a new count begins.
-    reboot_and_resume(COMMAND, tmp_path, results, "another", "docker")
+    reboot_and_resume(COMMAND, tmp_path, results, "another", "docker", "c1")
     later = time.time() + 12.1 * 3600
     monkeypatch.setattr("time.time", lambda: later)
     reboot(results)

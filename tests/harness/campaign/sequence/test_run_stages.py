@@ -17,6 +17,7 @@ from harness.campaign.campaign import begin_or_continue
 from harness.campaign.helpers.together import seconds_spent
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.stage_evidence import StageEvidence
+from harness.campaign.reboot import INTERRUPTED_CAMPAIGN
 from harness.campaign.run_campaign import run_campaign
 from harness.campaign.runner import Runner
 from harness.campaign.sequence import run_stages as module
@@ -538,6 +539,23 @@ def test_a_campaign_that_concludes_from_earlier_runs_cautions_of_uncommitted_cha
     for ended in (first, second):
         assert ended.conclusion
         assert "was made from changes that no commit has" in ended.conclusion.sentence
+
+
+def test_a_campaign_that_cannot_continue_after_a_reboot_says_that_its_budget_begins_again(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(INTERRUPTED_CAMPAIGN, "c1")
+    with begin_or_continue(prepared(bench, matrix).plan, bench):
+        pass
+    display = RecordingDisplay()
+    run_campaign(prepared(bench, matrix), display)
+    assert not [one for one in display.problems if "cannot continue" in one]
+    bench.host = bench.host.model_copy(update={"gpus": bench.host.gpus[:1]})
+    bench = replace(bench, gpus=(0,))
+    found = prepared(bench, matrix)
+    run_campaign(found, display)
+    (said,) = [one for one in display.problems if "campaign c1, which the reboot interrupted, cannot continue" in one]
+    assert said.endswith("A new campaign begins, with the whole budget")
 
 
 def make_imported(bench: Staged) -> None:
