@@ -114,13 +114,14 @@ class HostGpu:
 class GpuProcess:
     """A process with memory on a GPU.
 
+    `name`: None where it has ended.
     `gpu`: the label of the GPU.
     `memory`: in bytes.
     `computes`: whether the process uses the GPU through ROCm.
     """
 
     pid: int
-    name: str
+    name: str | None
     gpu: str
     memory: int
     computes: bool

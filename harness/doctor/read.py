@@ -164,5 +164,5 @@ def _gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...
         label, computes = labels.get(owner.gpu), owner.source == "kfd"
         # A process that computes has render nodes open as well, but its memory must not be counted twice.
         if label and (computes or (owner.pid, label) not in found):
-            found[owner.pid, label] = GpuProcess(owner.pid, owner.name or "ended", label, owner.bytes, computes)
+            found[owner.pid, label] = GpuProcess(owner.pid, owner.name or None, label, owner.bytes, computes)
     return tuple(found[key] for key in sorted(found))

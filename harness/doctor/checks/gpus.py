@@ -130,13 +130,14 @@ def idle_memory(machine: Machine) -> Iterator[Finding]:
 def gpu_processes(machine: Machine) -> Iterator[Finding]:
     """Other processes on the GPUs, and their memory."""
     for process in machine.processes:
-        what = f"process {process.pid} ({process.name}) holds {process.memory / MIB:.0f} MiB of {process.gpu}"
+        what = (
+            f"process {process.pid} ({process.name or 'ended'}) holds {process.memory / MIB:.0f} MiB of {process.gpu}"
+        )
         if process.computes:
-            yield warning(
-                what,
-                "it competes with the runs for memory and time",
-                f"kill {process.pid}  # or wait until it ends",
-            )
+            fix = f"kill {process.pid}  # or wait until it ends"
+            if process.name is None:
+                fix = "sudo reboot  # only if that memory is not free within a minute"
+            yield warning(what, "it competes with the runs for memory and time", fix)
         else:
             yield note(what, "it draws on the display; its memory is not available for training")
     if machine.training and not machine.processes:

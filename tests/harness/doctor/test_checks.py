@@ -431,7 +431,12 @@ def test_memory_of_a_process_that_is_seen_is_reported_once(read: Read, tmp_path:
     tree.compute(4711, 51002, 2 << 30)
     findings = examine(read(tmp_path))
     assert only(findings, "gpu-processes").level == "warning"
+    assert only(findings, "gpu-processes").fix == "kill 4711  # or wait until it ends"
     assert only(findings, "idle-memory").level == "ok"
+    tree.remove("proc/4711/comm")
+    ended = only(examine(read(tmp_path)), "gpu-processes")
+    assert ended.what.startswith("process 4711 (ended) holds 2048 MiB")
+    assert ended.fix == "sudo reboot  # only if that memory is not free within a minute"
 
 
 def test_an_integrated_gpu_is_found_with_the_way_to_hide_it(read: Read, tmp_path: Path) -> None:
