@@ -32,6 +32,7 @@ from harness.registry.tags.local_tags import LocalTags
 from harness.registry.tags.promotions import PROMOTIONS, read_moves
 from harness.registry.tags.registry_tags import HISTORY_TAG, RegistryTags
 from harness.registry.tags.tag_commands import promote
+from tests.harness.run_matrix import CompletedCommand, run_matrix
 from tests.images.conftest import BASE, serve_registry, wait_until
 
 # Two passes reach these thresholds, so that the test takes seconds.
@@ -68,7 +69,7 @@ TAG = "known-good-cpu"
 # The entry of the password `secret`, as `htpasswd -B` makes it.
 HTPASSWD = "somebody:$2b$04$fy/7Dkmi.PZS9jKMIVV3leewmod5PEl5lDq2yMrRFyZ0msovBKN4C\n"
 RIGHT, WRONG = (b64encode(f"somebody:{word}".encode()).decode() for word in ("secret", "wrong"))
-Command = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., CompletedCommand]
 
 
 @pytest.fixture(scope="module")
@@ -157,17 +158,25 @@ def pushed(place: str, command: Command, engine: Engine) -> Iterator[str]:
                 engine.client.images.remove(tag)
 
 
-def matrix_command(
-    file: Path, results: Path, *words: str, expected: int = 0, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    line = [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results), *words]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment, timeout=280)
+def matrix_command(file: Path, results: Path, *words: str, expected: int = 0, **variables: str) -> CompletedCommand:
+    """Run a command with some variables of the environment; only one that starts runs is a process of its own."""
+    line = ["--matrix", str(file), "--results", str(results), *words]
+    if words[0] in ("run-cell", "train"):
+        matrix, environment = str(CHECKOUT / ".venv/bin/matrix"), {**os.environ, **variables}
+        ended = subprocess.run(
+            [matrix, *line], capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment, timeout=280
+        )
+        done = CompletedCommand(ended.returncode, ended.stdout, ended.stderr)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            done = run_matrix(*line)
     assert done.returncode == expected, done.stdout + done.stderr
     return done
 
 
-def told(done: subprocess.CompletedProcess[str]) -> str:
+def told(done: CompletedCommand) -> str:
     """Return the last line of stderr, which says what is wrong; there must be no traceback."""
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
