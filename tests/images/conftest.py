@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.paths import CHECKOUT
+from harness.base.files.locks import locked
+from harness.base.paths import CACHE, CHECKOUT
 from harness.environments.docker.build import ensure_cell_image
 from harness.environments.docker.images import Image, find, tag_of_cell
 from harness.environments.executors.container import WORK, Container, container_of
@@ -102,9 +103,11 @@ def _images(engine: Engine) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bases(engine: Engine) -> tuple[str, str]:
     """Return the base images, which are made if they are missing."""
-    for name, words in ((BASE, ("bookworm",)), (TRIXIE, ("trixie", "python3-torch"))):
-        if find(engine, name) is None:
-            subprocess.run([CHECKOUT / "images" / "base.sh", *words], check=True)
+    # The tests in `apart` run at the same time.
+    with locked(CACHE / "test-bases.lock"):
+        for name, words in ((BASE, ("bookworm",)), (TRIXIE, ("trixie", "python3-torch"))):
+            if find(engine, name) is None:
+                subprocess.run([CHECKOUT / "images" / "base.sh", *words], check=True)
     return BASE, TRIXIE
 
 

@@ -1,6 +1,7 @@
 """Fixtures of tests that run beside the other tests of images: what they make is theirs alone, or in their own engines.
 
-They build no image of a stack or cell, start no container of a run, and move no tag of another test.
+They build no image of a stack or cell, start no container of a run, and move no tag of another test. Of the others
+they need the base images at most.
 """
 
 import pytest

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,19 +11,25 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import find
 from harness.host.engine import Engine
+from tests.images.conftest import BASE
 
 
-def make(tar: Path) -> str:
-    """Make the base and return the hash of the archive that it is imported from."""
+def make(folder: Path, name: str) -> str:
+    """Make the base under another name, and return the hash of the archive that it is imported from."""
+    folder.mkdir()
+    tar, docker = folder / "base.tar", folder / "docker"
+    # The name of the base stays with the image that the other tests build on meanwhile.
+    docker.write_text(f'#!/bin/bash\nexec {shutil.which("docker")} "${{@/{BASE}/{name}}}"\n', encoding="utf-8")
+    docker.chmod(0o755)
     made = subprocess.run(
         ["make", "-s", "base"],
         check=True,
         capture_output=True,
         text=True,
         cwd=CHECKOUT,
-        env={**os.environ, "TAR": str(tar)},
+        env={**os.environ, "TAR": str(tar), "PATH": f"{folder}:{os.environ['PATH']}"},
     )
-    assert made.stdout.strip() == "vpoc-base:bookworm"
+    assert made.stdout.strip() == BASE
     with tar.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -30,18 +37,18 @@ def make(tar: Path) -> str:
 def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str, str], tmp_path: Path) -> None:
     before = find(engine, bases[0])
     assert before is not None
+    name = f"vpoc-test:base-{os.getpid()}"
     try:
-        made = make(tmp_path / "first.tar")
-        after = find(engine, bases[0])
+        made = make(tmp_path / "first", name)
+        after = find(engine, name)
         assert after is not None
         # The only layer of an imported image is the archive itself.
         assert after.layers == (f"sha256:{made}",)
         if before.layers != after.layers:
             # Debian's packages changed since the base was made, but two bases made now must still be equal.
-            assert make(tmp_path / "second.tar") == made
+            assert make(tmp_path / "second", name) == made
     finally:
-        # Restore the tag, because the other tests' images were built on that base.
-        engine.client.api.tag(before.id, *bases[0].split(":"))
+        engine.client.images.remove(name)
 
 
 @pytest.mark.parametrize(
