@@ -267,6 +267,12 @@ def test_what_happened_to_another_gpu_does_not_explain_a_run(
     assert explain(silent, Exit(1), on=unknown, gpus=(1,)).class_ == class_
 
 
+def test_words_of_the_kernel_in_a_runs_own_output_are_not_the_kernels(explain: Callable[..., Explanation]) -> None:
+    """A program may print anything, and the kernel's own log is read beside it."""
+    assert explain({"log.txt": f"{RESET}\n{RING}\n"}, Exit(1)).class_ == "unknown"
+    assert explain({"log.txt": "", "failure/kernel-log.txt": RESET}, Exit(1)).class_ == "gpu-reset"
+
+
 def test_a_reset_of_the_runs_gpu_counts_beside_that_of_another(
     explain: Callable[..., Explanation], two_gpus: HostFacts
 ) -> None:
