@@ -179,6 +179,11 @@ class Connection:
             what = "an answer" if seconds == ANSWER_SECONDS else "its answers"
             limit = ANSWER_SECONDS if seconds == ANSWER_SECONDS else ALL_SECONDS
             raise NoAnswerError(f"registry {self._host} takes more than {limit:.0f} s for {what}") from None
+        except RequestException:
+            raise
+        except OSError as error:
+            # A file of certificates that the environment names is not there.
+            raise UserError(f"registry {self._host} cannot be asked: {error}") from None
         finally:
             self._seconds_left -= time.monotonic() - began
 

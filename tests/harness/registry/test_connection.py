@@ -371,3 +371,9 @@ def test_the_authority_in_dockers_folder_is_used_whatever_the_variables_say(
         (tmp_path / "certs.d" / host).mkdir(parents=True)
         (tmp_path / "authority.pem").rename(tmp_path / "certs.d" / host / "ca.crt")
         assert Connection(host).ask("GET", "nothing", also=(404,)).status_code == 404
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "gone.crt"))
+    with pytest.raises(UserError, match=rf"registry registry\.invalid cannot be asked: .*{tmp_path}/gone\.crt"):
+        Repository("registry.invalid/images").tags()
