@@ -58,7 +58,8 @@ def test_frames_tell_where_it_stands(expected: str) -> None:
 @pytest.mark.parametrize(
     "frames",
     [
-        # A step of a compiled model, in the words of torch 2.5 and of 2.9.
+        # A step of a compiled model, in the words of torch 2.2, of 2.5 and of 2.9.
+        [f"{SITE}/torch/_inductor/codecache.py {name}" for name in ("_run_from_cache", "__call__")],
         [f"{SITE}/torch/_inductor/codecache.py __call__", f"{SITE}/torch/_dynamo/eval_frame.py _fn"],
         [
             f"{SITE}/triton/backends/amd/driver.py __call__",
@@ -68,6 +69,10 @@ def test_frames_tell_where_it_stands(expected: str) -> None:
         ],
         ["kernels.py flash", f"{SITE}/torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py forward"],
         ["kernels.py flash", f"{SITE}/torch/distributed/fsdp/fully_sharded_data_parallel.py forward"],
+        # An operation on a sharded tensor, in torch 2.3 and in 2.9, and a main function with torch's `record`.
+        [f"{SITE}/torch/distributed/_tensor/{name}" for name in ("dispatch.py dispatch", "api.py __torch_dispatch__")],
+        [f"{SITE}/torch/distributed/tensor/{name}" for name in ("_dispatch.py dispatch", "_api.py __torch_dispatch__")],
+        ["train.py main", f"{SITE}/torch/distributed/elastic/multiprocessing/errors/__init__.py wrapper"],
     ],
 )
 def test_what_wraps_each_step_tells_nothing_of_a_stall(frames: list[str]) -> None:
