@@ -5,7 +5,6 @@ import ipaddress
 import json
 import os
 import shutil
-import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +17,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from harness.base.paths import CHECKOUT
 from harness.host.engine import Engine
 from harness.registry.connection import CERTIFICATES
 from tests.images.conftest import serve_registry
 from tests.images.test_promote import HTPASSWD, RIGHT, WRONG
+from tests.images.test_registry import matrix_command
 
 PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -95,11 +94,8 @@ def test_push_and_pull_by_an_authority_and_a_password_of_ones_own(
     def matrix(*words: str, expected: int = 0) -> str:
         # Another authority, configured for other purposes, does not disturb.
         other = {"DOCKER_CONFIG": str(config.parent), "REQUESTS_CA_BUNDLE": "/etc/ssl/certs/ca-certificates.crt"}
-        command = [str(CHECKOUT / ".venv/bin/matrix"), *words, "--registry", place]
-        environment = {**os.environ, **other}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=CHECKOUT, env=environment, check=False)
+        done = matrix_command(*words, "--registry", place, expected=expected, **other)
         said = done.stdout + done.stderr
-        assert done.returncode == expected, said
         # The output must not show the password.
         assert not any(word in said for word in ("secret", RIGHT, b64encode(b"secret").decode()))
         return said if expected else done.stdout
