@@ -11,13 +11,12 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.environments.docker.images import Image
 from harness.matrix.load import load_matrix
-from tests.harness.run_matrix import run_matrix
+from tests.harness.run_matrix import CompletedCommand, run_matrix
 
 
-def matrix_command(*words: str, expected: int = 0, answer: str = "") -> subprocess.CompletedProcess[str]:
-    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), *words]
-    done = subprocess.run(command, input=answer, capture_output=True, text=True, check=False, cwd=CHECKOUT)
-    assert done.returncode == expected, done.stdout + done.stderr
+def matrix_command(*words: str) -> CompletedCommand:
+    done = run_matrix(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
@@ -33,7 +32,9 @@ def test_what_is_built_is_not_in_the_plan(images: dict[str, Image]) -> None:
 def test_a_large_download_is_asked_about_first(images: dict[str, Image]) -> None:
     cells = load_matrix(CHECKOUT / "matrix.yaml").select("default")
     stacks = len({cell.stack.name for cell in cells if cell.stack.accelerator == "rocm"})
-    told = matrix_command("build", "--selection", "default", answer="n\n", expected=1)
+    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "build", "--selection", "default"]
+    told = subprocess.run(command, input="n\n", capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert told.returncode == 1, told.stdout + told.stderr
     assert re.search(r"Download about [3-9]\d GB\?", told.stderr), told.stderr
     assert stacks > 5
     # Unpacked, the images are much larger than that.
