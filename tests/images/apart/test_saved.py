@@ -38,7 +38,7 @@ def small(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     made: Images = {}
     mark = token_hex(4)
     (tmp_path / "context").mkdir()
-    (tmp_path / "context/common").write_bytes(bytes(range(256)) * 4000)
+    (tmp_path / "context/common").write_bytes(bytes(range(256)) * 40)
     for cell in CELLS:
         (tmp_path / "context" / cell).write_text(mark)
         text = f"FROM scratch\nCOPY common /\nCOPY {cell} /\nLABEL {PREFIX}.cell={cell} test={mark}\n"
