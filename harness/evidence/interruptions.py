@@ -4,15 +4,22 @@ import subprocess
 
 from harness.evidence.files.run_files import Interruption, Record
 
-BY_SIGNAL: dict[str, Interruption] = {"SIGINT": "ctrl-c", "SIGHUP": "hup", "SIGTERM": "term"}
+BY_TEXT: dict[str, Interruption] = {
+    **dict.fromkeys(("SIGINT", "Ctrl-C", ""), "ctrl-c"),
+    "SIGHUP": "hup",
+    "SIGTERM": "term",
+}
 ANSWER_SECONDS = 2.0
 # Begins the detail of such runs in records of an earlier harness.
 FORMER_GONE = "its harness was gone"
 
 
 def interruption_by(text: str, *, shutting_down: bool) -> Interruption:
-    """Return the cause of a KeyboardInterrupt; its text begins with the name of the signal, if there was one."""
-    name = BY_SIGNAL.get(text.partition(";")[0], "ctrl-c")
+    """Return the cause of a KeyboardInterrupt; its text begins with the name of the signal, if there was one.
+
+    Any other text is the harness's own, which ended the run on purpose, such as to continue it in a fresh process.
+    """
+    name = BY_TEXT.get(text.partition(";")[0], "harness")
     return "shutdown" if name == "term" and shutting_down else name
 
 

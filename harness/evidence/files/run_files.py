@@ -21,7 +21,7 @@ from harness.matrix.stacks import ExecutorName
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
 HealthOccasion = Literal["before-run", "after-failure", "after-completion", "recheck"]
-Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "engine", "scheduler"]
+Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness", "harness-killed", "engine", "scheduler"]
 
 
 def _of_a_container(values: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
 _OTHER_INTERRUPTIONS: Final[Mapping[str | None, str]] = {
     "ctrl-c": "Ctrl-C ended it while it progressed",
     "shutdown": "the host was shut down cleanly while it progressed",
+    "harness": "the harness ended it on purpose while it progressed",
     "harness-killed": "its harness was killed while it progressed",
     "scheduler": "the scheduler cancelled its job while it progressed",
     "engine": "the Docker engine was gone, and its GPUs are healthy",

@@ -1,6 +1,6 @@
 """Known-good tags in a registry or on this host: their names, the alias, and how tags are moved."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -103,8 +103,6 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
         raise UserError(f"{place.name}: somebody else moves a tag at the same time; run the command again")
 
 
-def moved_target(place: TagPlace, moves: Sequence[TagMove], tag: str) -> str | None:
-    """Return the target of a tag if it differs from its history; None otherwise."""
-    evidence = standing_tags(moves).get(tag)
-    points_to = place.points_to(tag)
-    return points_to if points_to and (evidence is None or points_to != place.target(evidence)) else None
+def moved_target(place: TagPlace, evidence: KnownGood, points_to: str | None) -> str | None:
+    """Return the target of a tag in force if it differs from its evidence; None otherwise, and where there is none."""
+    return points_to if points_to != place.target(evidence) else None

@@ -157,7 +157,10 @@ def tag_states(
     host = host_of(results, root)
     states = []
     for tag, evidence in sorted(tags.items()):
-        elsewhere = moved_target(place, moves, tag)
+        points_to = place.points_to(tag)
+        elsewhere = moved_target(place, evidence, points_to)
+        # An engine may lack the image of a tag, which a build or a pull brings back; a registry has what it promotes.
+        missing = f"{place.name} has no {tag}; promote it again" if registry and points_to is None else None
         back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` overwrites that"
         moved = f"somebody else moved it to {elsewhere}; {back}" if elsewhere else None
         suspended_for = suspension(evidence)
@@ -168,12 +171,14 @@ def tag_states(
                 is_alias=evidence == alias,
                 age_seconds=now - evidence.promoted_at,
                 not_here=(
-                    why_not_usable(evidence, host, now, lock_of(evidence))
+                    # As `train` refuses it.
+                    (registry and (missing or moved))
+                    or why_not_usable(evidence, host, now, lock_of(evidence))
                     or suspended(suspended_for)
                     or (None if evidence.cell in matrix.cells else "the matrix file does not have this cell")
                 ),
                 suspended=suspended_for,
-                problem=moved or (f"{suspended(suspended_for)}; {away}" if suspended_for else None),
+                problem=missing or moved or (f"{suspended(suspended_for)}; {away}" if suspended_for else None),
             )
         )
     return states

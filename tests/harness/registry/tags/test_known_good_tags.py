@@ -178,12 +178,10 @@ def test_a_move_that_was_cut_short_is_finished_by_the_same_command(
 
 def test_what_a_tag_points_to_instead_is_reported(make_evidence: Evidence) -> None:
     shelf = Shelf()
-    moved(shelf, promoted(make_evidence(image=ONE)))
-    assert moved_target(shelf, shelf.moves(), TAG) is None
-    shelf.tags[TAG] = OTHER
-    assert moved_target(shelf, shelf.moves(), TAG) == OTHER
-    del shelf.tags[TAG]
-    assert moved_target(shelf, shelf.moves(), TAG) is None
+    evidence = make_evidence(image=ONE)
+    assert moved_target(shelf, evidence, shelf.target(evidence)) is None
+    assert moved_target(shelf, evidence, OTHER) == OTHER
+    assert moved_target(shelf, evidence, None) is None
 
 
 def test_two_looks_at_the_same_are_the_same(make_evidence: Evidence) -> None:

@@ -1,6 +1,7 @@
 """Tests of promoting, on a stand-in for an engine with one image and a registry in memory."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
 from harness.registry.tags.promote import TagClaim, claims_of
 from harness.registry.tags.promotions import KnownGood, TagMove, read_moves, to_line
-from harness.registry.tags.registry_tags import HISTORY, HISTORY_TAG
+from harness.registry.tags.registry_tags import HISTORY, HISTORY_TAG, RegistryTags
 from harness.registry.tags.suspension import suspension_by
 from harness.registry.tags.tag_commands import MOST_TAGS, _promote, tag_history, tag_states
 from tests.harness.fake_registry import FakeRegistry
@@ -138,6 +139,28 @@ def test_a_tag_of_a_cell_that_the_matrix_lacks_is_not_valid_here(
     for has, why in ((matrix, None), (without, "the matrix file does not have this cell")):
         (state,) = tag_states(results, has, None, NOW)
         assert (state.not_here, state.plain["valid_here"]) == (why, why is None)
+
+
+def test_a_tag_that_its_registry_lacks_or_has_moved_is_not_valid_here(
+    promote: Promote, results: Results, matrix: Matrix, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = promote(place)
+    monkeypatch.setattr(tag_commands, "why_not_usable", lambda *_: None)
+    tags = RegistryTags(place)
+
+    def not_here() -> str | None:
+        (state,) = tag_states(results, matrix, place, NOW)
+        assert state.not_here == state.problem
+        with pytest.raises(UserError) if state.not_here else nullcontext():
+            tags.check(evidence)
+        return state.not_here
+
+    assert not_here() is None
+    repository = Repository(f"{place}/vpoc")
+    repository.put_manifest(evidence.tag, repository.artifact("another", b"image", {}, None))
+    assert "somebody else moved it to" in str(not_here())
+    tags.point(evidence.tag, None)
+    assert not_here() == f"{tags.name} has no {evidence.tag}; promote it again"
 
 
 def test_a_registry_with_more_tags_than_anybody_has_is_not_asked_about_each(
