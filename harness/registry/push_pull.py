@@ -21,6 +21,7 @@ from harness.host.engine import Engine
 from harness.host.engine_errors import Notify, engine_errors, follow_transfer, transfer_errors
 from harness.matrix.cells import Cell
 from harness.registry.kept_layers import LAYERS
+from harness.registry.oci import objects_in
 from harness.registry.relay import RELAYED, Relay
 from harness.registry.retries import with_retries
 from harness.registry.tags.promotions import KnownGood
@@ -29,6 +30,8 @@ from harness.registry.tags.promotions import KnownGood
 LAYER_IS_THERE = ("Pushed", "Layer already exists", "Already exists", "Mounted from")
 # Seconds in which an engine has to learn the name of an image that it has, including all pauses between attempts.
 NAME_SECONDS = 180.0
+# Engines take 128 at most.
+MOST_LAYERS = 1000
 
 
 def remote_name(registry: str, cell: Cell) -> str:
@@ -135,6 +138,9 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
         raise type(error)(f"{doing}: {error}") from None
     if manifest is None:
         raise UserError(f"{doing}: there is no such image; `matrix push` brings one there")
+    if (layers := len(objects_in(manifest.parsed, "layers"))) > MOST_LAYERS:
+        # An engine takes hours to refuse a hundred thousand.
+        raise UserError(f"{doing}: it has {layers:,} layers, more than any engine takes; do not trust this registry")
     with locked(LAYERS / ".lock", notify):
         there = find(engine, f"{repository}@{manifest.digest}") is not None
         if not there:

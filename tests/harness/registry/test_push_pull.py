@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.base.errors import NoAnswerError
+from harness.base.errors import NoAnswerError, UserError
 from harness.environments.docker.images import PREFIX, Image, cell_tag
 from harness.matrix.cells import Matrix
 from harness.registry import push_pull
@@ -30,7 +30,7 @@ def test_a_registry_that_keeps_the_engine_waiting_for_a_name_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    manifest = SimpleNamespace(digest=DIGEST)
+    manifest = SimpleNamespace(digest=DIGEST, parsed={})
     monkeypatch.setattr(push_pull, "Relay", lambda *_: SimpleNamespace(manifest=lambda _: manifest))
     monkeypatch.setattr(push_pull, "LAYERS", tmp_path)
     monkeypatch.setattr(push_pull, "find", lambda *_: object())
@@ -42,3 +42,11 @@ def test_a_registry_that_keeps_the_engine_waiting_for_a_name_is_not_waited_for(
     with pytest.raises(NoAnswerError, match="keeps the engine waiting"):
         push_pull._bring(engine, "r/vpoc", DIGEST, "pulling it", lambda _: None)
     over.set()
+
+
+def test_an_image_of_more_layers_than_any_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = SimpleNamespace(digest=DIGEST, parsed={"layers": [{}] * 1001})
+    monkeypatch.setattr(push_pull, "Relay", lambda *_: SimpleNamespace(manifest=lambda _: manifest))
+    engine: Any = None
+    with pytest.raises(UserError, match="pulling it: it has 1,001 layers, more than any engine takes"):
+        push_pull._bring(engine, "r/vpoc", DIGEST, "pulling it", lambda _: None)
