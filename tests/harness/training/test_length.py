@@ -25,7 +25,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
-    """Return a function that keeps a run of 260 s: two epochs, 100 s and 20 s to validate each, and 20 s of other work.
+    """Return a function that keeps a run of 300 s: two epochs, 100 s and 20 s to validate each, and 60 s of other work.
 
     Keywords replace fields of its intent.
     """
@@ -42,7 +42,7 @@ def keep(results: Results, make_record: Callable[..., Record]) -> Keep:
                 "throughput": took,
                 "resumed_at": resumed_at,
             }
-            record = record.model_copy(update={"result": record.result.model_copy(update=done), "seconds": 260.0})
+            record = record.model_copy(update={"result": record.result.model_copy(update=done), "seconds": 300.0})
         results.begin(record.intent)
         results.finish(record)
 
@@ -61,10 +61,10 @@ def test_a_run_on_the_same_data_says_how_long_it_is(keep: Keep, told: Callable[.
     assert told() == UNKNOWN
     keep()
     by = "by the last run of cpu-plain on this data"
-    assert told() == f"3 epochs at most, each of about 5,000 steps: about 6 min, {by}"
-    assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 2 min, {by}"
+    assert told() == f"3 epochs at most, each of about 5,000 steps: about 7 min, {by}"
+    assert told(epochs=1, patience=0) == f"1 epoch, each of about 5,000 steps: about 3 min, {by}"
     # Without sessions that choose the epoch there are more steps in it.
-    assert told(epochs=1, patience=0, keep="last") == f"1 epoch: about 2 min, {by}"
+    assert told(epochs=1, patience=0, keep="last") == f"1 epoch: about 3 min, {by}"
     assert told(learning_rate=0.5, epochs=60) == f"60 epochs at most, each of about 5,000 steps: about 2.0 h, {by}"
     # A run with another number of rows or of steps says nothing.
     for other in ({"lookback": 25}, {"batch_size": 8}, {"model": ("attention",)}):

@@ -20,6 +20,8 @@ SAVED = "ckpt.pt"
         ([("app-error", "python-exception")], SAVED),
         # Only a failure of the program itself may be due to its checkpoint.
         ([("app-error", "python-exception")] * 2, None),
+        # The third attempt began from another one.
+        ([("app-error", "python-exception")] * 3, SAVED),
         ([("app-error", "oom-gpu")] * 2, SAVED),
         ([("crash", "crash")] * 2, SAVED),
         ([("no-progress", "hang-backward")] * 2, SAVED),

@@ -46,6 +46,8 @@ def test_an_unfinished_training_waits_while_one_with_other_options_is_made_in_it
         assert file.unfinished_other("b") == mine
         file.write(other)
         assert (file.read("a"), file.read("b")) == (mine, other)
+        # Of several, the one that was begun last.
+        assert file.unfinished_other("c") == other
         file.remove(other)
         assert (file.read("a"), file.read("b")) == (mine, None)
         # A training also counts as unfinished while it is set aside.
