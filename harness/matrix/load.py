@@ -80,7 +80,10 @@ def load_matrix(file: Path, given: Given = AS_WRITTEN) -> Matrix:
     if isinstance(found, Matrix):
         return found
     reported = found[:MOST_MISTAKES]
-    lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in reported]
+    lines = [
+        ": ".join(filter(None, (f"{file}:{document.line(p.where)}", ".".join(map(str, p.where)), p.text)))
+        for p in reported
+    ]
     if len(found) > MOST_MISTAKES:
         lines.append(f"{file}: there are more mistakes; correct these first")
     raise UserError("\n".join(lines))

@@ -257,6 +257,12 @@ def test_every_mistake_is_reported_at_once(write_matrix: WriteMatrix) -> None:
     assert [line.split(": ")[1] for line in message.splitlines()] == ["stacks.b", "stacks.c.accelerator"]
 
 
+def test_a_section_that_the_file_lacks_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("schema: 2\nbase: x\nstacks: {}\n", encoding="utf-8")
+    assert refusal(file).splitlines()[0] == f"{file}:1: the key `presets` is missing"
+
+
 def test_a_file_of_mistakes_alone_is_refused_with_the_first_of_them(write_matrix: WriteMatrix) -> None:
     presets = "".join(f"  p{i}: {{}}\n" for i in range(9_000))
     lines = refusal(write_matrix(f"presets:\n  plain: {{description: p}}\n{presets}")).splitlines()
