@@ -242,7 +242,10 @@ def run_folder(results: Results, run: str) -> RunFolder:
     finished = results.finished()
     if run == LATEST:
         if not finished:
-            raise UnknownNameError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
+            from harness.campaign.under_way import under_way  # noqa: PLC0415 - as below
+
+            does = "watch` shows what is under way" if under_way(results) else "run` makes some"
+            raise UnknownNameError(f"{results.runs}: no run has a record yet; `matrix {does}")
         return _latest(results, finished)
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
     if len(matching) == 1:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign import answered
+from harness.campaign.under_way import noted_under_way
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
 from harness.diagnosis.explain import explain_record
@@ -260,7 +261,9 @@ def test_standard_input_and_a_kernel_log(command: Command, tmp_path: Path) -> No
 
 
 def test_mistakes_are_reported_in_one_line(command: Command, recorded: Callable[..., Path], results: Results) -> None:
-    with pytest.raises(UserError, match="no run has a record yet"):
+    with pytest.raises(UserError, match="no run has a record yet; `matrix run` makes some"):
+        command("latest")
+    with noted_under_way(results, "machine", "matrix run"), pytest.raises(UserError, match="`matrix watch` shows"):
         command("latest")
     folder = recorded("r-1", ILLEGAL)
     with pytest.raises(UserError, match="no run 'x' with a record; `matrix status`"):
