@@ -29,8 +29,8 @@ def conclude_run(
 ) -> RunConclusion:
     """Decide the outcome; check the GPUs, and explain the run if it did not complete.
 
-    `began`: when the run began, as in `RunSpec.now`. None where the user interrupted the run, and should not have to
-    wait for checks.
+    `began`: when the run began, as in `RunSpec.now_awake`. None where the user interrupted the run, and should not have
+    to wait for checks.
     """
     if evidence.stopped_by == "host":
         with notes.tolerated("noting that the GPUs can no longer be used"):
@@ -45,7 +45,7 @@ def conclude_run(
     try:
         with open_to_interruption():
             with notes.tolerated("checking the GPUs after the run"):
-                since = spec.now if began is None else began
+                since = spec.now_awake if began is None else began
                 if completed:
                     problems = after_completion(checkup, since)
                 else:

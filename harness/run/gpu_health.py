@@ -60,14 +60,14 @@ class Checkup:
         return step
 
     def note_resets(self, since: float, when: HealthOccasion) -> Step:
-        """Log what the kernel log says of the GPUs from `since`, as in `RunSpec.now`, on."""
-        return self.note(look_for_resets(self.spec.gpus, since, self.root, self.spec.now), when)
+        """Log what the kernel log says of the GPUs from `since`, as in `RunSpec.now_awake`, on."""
+        return self.note(look_for_resets(self.spec.gpus, since, self.root, self.spec.now_awake), when)
 
 
 def after_failure(checkup: Checkup, before: MemoryBefore, since: float, *, unkillable: bool = False) -> tuple[str, ...]:
     """Check the GPUs of a run that did not complete, and write down what was seen; return what makes it a host fault.
 
-    `since`: when the run began, as in `RunSpec.now`; the kernel log is read from there.
+    `since`: when the run began, as in `RunSpec.now_awake`; the kernel log is read from there.
     `unkillable`: whether a process of the run cannot be killed. Its GPUs cannot be checked then, and only the kernel
         log is read.
 

@@ -85,7 +85,7 @@ def run_cell(
         evidence = Evidence(exits=exits)
         interrupted_by: Interruption | None = None
         interrupt: KeyboardInterrupt | UserError | None = None
-        began = spec.now
+        began = spec.now_awake
         try:
             spec.folder.make_places()
             hand_over(spec.resume_from or (), spec.work.output)
@@ -96,7 +96,7 @@ def run_cell(
                     if ready.why_unfit:
                         evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.why_unfit)
                 # Resets that recovery made before the run are in the kernel log, too, and are not the run's.
-                began = spec.now
+                began = spec.now_awake
                 if evidence.stopped_by is None:
                     evidence = carry_out(spec, watch, accounting, results, notes, exits)
                 watch.sweep()

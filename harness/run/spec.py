@@ -73,11 +73,17 @@ class RunSpec:
     resume_from: tuple[PurePath, ...] | None
     taken_over: TakenOver | None
     _since_boot: float = field(default_factory=_since_boot)
+    _awake: float = field(default_factory=time.monotonic)
 
     @property
     def now(self) -> float:
         """The seconds since 1970 by the clock as it was at the start, because the clock may have been set since."""
         return self.intent.started + _since_boot() - self._since_boot
+
+    @property
+    def now_awake(self) -> float:
+        """The same without the time for which the host slept: the kernel's log has no such time."""
+        return self.intent.started + time.monotonic() - self._awake
 
     @property
     def kfd_ids(self) -> frozenset[str] | None:

@@ -30,7 +30,7 @@ def test_nothing_is_resumed_from_numbers_that_are_wrong_though_the_gpu_failed_it
     monkeypatch.setattr(conclude, "decide", decide)
     monkeypatch.setattr(conclude, "after_failure", lambda *_, **__: ("GPU 0 failed its probe",))
     monkeypatch.setattr(conclude, "explain_run", lambda *_: None)
-    spec = cast("Any", SimpleNamespace(now=1.0, request=None, folder=None, intent=None))
+    spec = cast("Any", SimpleNamespace(now_awake=1.0, request=None, folder=None, intent=None))
     evidence = Evidence(exits={}, result=cast("Any", object()) if has_result else None, steps_accounted=(58,))
     found = conclude.conclude_run(spec, cast("Any", None), evidence, {}, Notes(), 0.0)
     assert (found.outcome.diagnosis, found.evidence.steps_accounted) == ("unhealthy-gpu", accounted)

@@ -392,7 +392,21 @@ def test_the_kernel_log_is_read_from_the_start_of_a_run_though_the_clock_was_set
     for ago, problems in ((100, 0), (50, 1)):
         at = int((time.monotonic() - ago) * 1e6)
         (tree.root / "dev/kmsg").write_text(f"3,1,{at},-;amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!\n")
-        assert len(after_completion(with_probes(checkup, WELL, WELL), checkup.spec.now - 75)) == problems
+        assert len(after_completion(with_probes(checkup, WELL, WELL), checkup.spec.now_awake - 75)) == problems
+
+
+def test_what_the_kernel_said_before_a_run_is_not_its_own_though_the_host_slept_during_it(
+    checkup: Checkup, tree: TwoGpuHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's log has no time for which the host slept."""
+    probe_before_run(checkup, monkeypatch, WELL, WELL)
+    before, finished = checkup.spec.now_awake, checkup.spec.now
+    at = int((time.monotonic() - 100) * 1e6)
+    (tree.root / "dev/kmsg").write_text(f"3,1,{at},-;amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!\n")
+    awake = time.clock_gettime(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr("harness.run.spec._since_boot", lambda: awake + 7200)
+    assert checkup.spec.now - finished > 7000
+    assert after_completion(with_probes(checkup, WELL, WELL), before) == ()
 
 
 def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
