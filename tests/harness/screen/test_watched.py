@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -454,11 +455,13 @@ def test_a_log_has_a_line_a_minute_of_how_far_a_run_or_a_long_step_is(
     results.begin(intent := make_intent("now", **mine))
     step = UnderWay(ProcessId.mine(), "matrix run", "campaign", "making an environment", time.time() - 30)
     look = Snapshot(running=(intent,)) if runs else Snapshot(under_way=(step,))
-    looks = iter([*[look] * 3, Snapshot()])
+    looks, clock = iter([*[look] * 5, Snapshot()]), [0.0]
     monkeypatch.setattr(Watched, "look", lambda _self: next(looks, Snapshot()))
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.06)
-    monkeypatch.setattr(watch, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 25.0)
+    # Time passes only while it sleeps.
+    passing = {"monotonic": lambda: sum(clock), "sleep": clock.append}
+    monkeypatch.setattr(watch, "time", SimpleNamespace(**(vars(time) | passing)))
     said = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None)).output
     doing = f"cpu-plain, {intent.workload}: starting," if runs else "making an environment:"
     (line,) = said.splitlines()[1:-1]
