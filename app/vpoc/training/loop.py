@@ -117,7 +117,7 @@ class Trainer:
         return found
 
     def load_moments(self, moments: AdamMoments) -> None:
-        """Load what `moments` returned, whatever strategy and devices they were taken with."""
+        """Load what `moments` returned, whatever strategy and devices they were taken with; set `steps_done` first."""
         for name, parameter in self.strategy.model.named_parameters():
             kept = moments[name]
             if kept:

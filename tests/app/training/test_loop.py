@@ -244,9 +244,9 @@ def test_adamw_on_one_vector_is_bitwise_that_on_each_parameter(options, samples_
         for epoch, trainer_kind in enumerate((first, second), start=1):
             trainer = trainer_kind(Single(model, [CPU]), chosen, Ledger(), StepStage())
             trainer.rate = rate_of("cosine", 0.01, 14)
+            trainer.steps_done = made_steps
             if moments:
                 trainer.load_moments(moments)
-            trainer.steps_done = made_steps
             steps = list(trainer.epoch(fed(samples, chosen, micro), epoch, 0, tuple))
             made_steps, moments = trainer.steps_done, trainer.moments()
             model = fresh_network(kind, 12, (16,), 7)
