@@ -88,13 +88,18 @@ def isolate_command(
 
 
 def command_after(settings: Settings, answer: "FaultIsolation", failed: str) -> "Command | None":
-    """Return the command to type after an answer about a failed run; None where nothing is at fault or can be told."""
+    """Return the command to type after an answer; None where nothing is at fault or can be told.
+
+    `failed`: the run that raised the question; empty without one.
+    """
     from harness.campaign.answered import Command  # noqa: PLC0415 - at the start it would delay each --help
 
     command = settings.invocation.command
     if answer.cause == "cell":
         return Command(command=command("minimise", answer.cell), why="finds which variables of its preset matter")
     if answer.cause == "stack":
+        if not failed:
+            return None
         report = command("report-bug", failed)
         return Command(command=command("explain", failed), why=f"says what helps; `{report}` writes a report of it")
     if answer.cause:

@@ -103,6 +103,12 @@ def test_an_answer_names_what_to_type_next(cause: str | None, following: str | N
     assert not following or following in done.stdout
 
 
+def test_without_a_failed_run_there_is_none_to_explain() -> None:
+    answer: Any = SimpleNamespace(cause="stack", cell=CELL)
+    settings: Any = SimpleNamespace(invocation=SimpleNamespace(command=None))
+    assert isolate.command_after(settings, answer, "") is None
+
+
 def test_a_failed_training_of_the_users_own_data_is_repeated_on_its_gpu_by_its_rules(ask: Ask) -> None:
     options = {"rows": "session", "as_of": "open", "accepted": ["vix_range"], "epochs": 50}
     options |= {"model": ["attention"], "batch_size": 4096, "hidden_layers": [512, 512], "lookback": 40}
