@@ -1,7 +1,6 @@
 """The commands on known-good tags: `matrix promote`, `matrix demote` and `matrix tags`."""
 
 import time
-from math import floor
 
 import click
 from rich.table import Table
@@ -26,6 +25,7 @@ from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.tag_commands import TagState
+from harness.report.words import at_least, share
 from harness.screen.fitted import print_table, wide_option
 from harness.screen.steps import Steps
 from harness.training.expect import USUAL_HOURS, expect_of_tag
@@ -133,13 +133,8 @@ def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, 
         out.print(as_typed("No known-good tag is in force; `matrix promote` makes one if a cell is known-good."))
 
 
-def _rounded_down(bound: float) -> str:
-    """Return a lower bound with two decimals, rounded down because a larger number would claim more."""
-    return f"{floor(bound * 100 + 1e-9) / 100:.2f}"
-
-
 def _promoted(evidence: KnownGood, is_: str) -> str:
-    rate = f"starts above {_rounded_down(evidence.low)} at {evidence.confidence * 100:g} % confidence"
+    rate = f"starts above {at_least(evidence.low)} at {share(evidence.confidence)} confidence"
     best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
     until = f"until {day_of(evidence.expires_at)}"
     if not is_own(evidence.image):
@@ -165,7 +160,7 @@ def _table(states: list[TagState]) -> Table:
             evidence.cell,
             evidence.target[:SHORT],
             evidence.shown,
-            _rounded_down(evidence.low),
+            at_least(evidence.low),
             f"{state.age_seconds / DAY:.0f}",
             f"not valid: {state.not_here}" if state.not_here else "valid",
         )

@@ -30,7 +30,7 @@ from harness.registry.tags.promotions import KnownGood
 LAYER_IS_THERE = ("Pushed", "Layer already exists", "Already exists", "Mounted from")
 # Seconds in which an engine has to learn the name of an image that it has, including all pauses between attempts.
 NAME_SECONDS = 180.0
-# Engines take 128 at most.
+# Engines refuse some hundred and fifty.
 MOST_LAYERS = 1000
 
 
@@ -139,7 +139,7 @@ def _bring(engine: Engine, repository: str, reference: str, doing: str, notify: 
     if manifest is None:
         raise UserError(f"{doing}: there is no such image; `matrix push` brings one there")
     if (layers := len(objects_in(manifest.parsed, "layers"))) > MOST_LAYERS:
-        # An engine takes hours to refuse a hundred thousand.
+        # An engine does not answer while it reads a hundred thousand.
         raise UserError(f"{doing}: it has {layers:,} layers, more than any engine takes; do not trust this registry")
     with locked(LAYERS / ".lock", notify):
         there = find(engine, f"{repository}@{manifest.digest}") is not None

@@ -1,7 +1,6 @@
 """The tables that commands print."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from harness.matrix.stacks import Stack
 from harness.matrix.workloads import Workload
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood
+from harness.report.words import at_least
 from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def verdicts_table(
         marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), elsewhere, unchecked)
         note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
-        starts = f"{floor(one.start_low * 100)} %" if one.runs else ""
+        starts = at_least(one.start_low) if one.runs else ""
         mtbf = hours_in_words(one.mtbf_low) if shows_mtbf(one.mtbf_low) else "none yet"
         lasts = (hours_in_words(totals.hours), mtbf) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())

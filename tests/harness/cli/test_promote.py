@@ -23,4 +23,4 @@ def test_promote_says_that_an_image_was_not_built_here(
 
 def test_a_lower_bound_is_rounded_down(make_evidence: Callable[..., KnownGood]) -> None:
     said = _promoted(make_evidence(low=0.8953, confidence=0.999), "is")
-    assert "starts above 0.89 at 99.9 % confidence" in said
+    assert "starts above 89 % at 99.9 % confidence" in said

@@ -57,6 +57,11 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
     }
 
 
+def test_a_bound_is_that_of_the_report_where_its_float_is_a_little_less(rows: list[Row]) -> None:
+    (verdict,) = judge(rows[:1], {}, Verdicts())
+    assert shown(tables.verdicts_table([replace(verdict, start_low=0.29)]))["starts above"] == "29 %"
+
+
 def test_what_was_interrupted_after_hours_is_untested_for_that_reason(rows: list[Row]) -> None:
     (verdict,) = judge(rows[2:], {}, Verdicts())
     assert shown(tables.verdicts_table([verdict]))["verdict"] == "[dim]untested[/dim] (interrupted)"
