@@ -13,6 +13,7 @@ from harness.campaign.run_one import open_bench_for
 from harness.cli.as_it_failed import as_it_failed, work_repeated
 from harness.cli.completion import complete_cells
 from harness.cli.in_background import search_shown
+from harness.cli.records import report_may_fail, report_on
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json
 from harness.cli.workload_choice import DEFAULT_SELECTION, bench_options, chosen_workload, workload_options
 from harness.evidence.index import Index
@@ -76,6 +77,8 @@ def isolate_command(
     with search_shown(settings) as display:
         display.notice(f"{what}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
+    with report_may_fail(after="search"):
+        report_on(settings).write(settings.results)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:

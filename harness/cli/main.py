@@ -169,8 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.Abort as error:
         # Ctrl-C, pressed while nothing ran or at a question, exits as interrupted; any other abort means the answer was
         # no.
-        why = error.__cause__ or error.__context__
-        sys.exit(INTERRUPTED if isinstance(why, KeyboardInterrupt) else 1)
+        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            sys.exit(1)
+        echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader, such as `head`, has closed its end of the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,7 +45,13 @@ MinimiseOver = Literal["variables", "data", "steps", "shape"]
     help="What to reduce; shape: of batch and model.",
 )
 @workload_options
-@click.option("--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Most runs to make.")
+@click.option(
+    "--max-runs",
+    type=click.IntRange(min=1),
+    default=MAX_RUNS,
+    show_default=True,
+    help=f"Most runs to make; for variables {FEWEST_RUNS} or more.",
+)
 @as_json
 @pass_settings
 def minimise_command(

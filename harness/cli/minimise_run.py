@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
 from harness.base.durations import span
-from harness.base.errors import UserError
+from harness.base.errors import UnknownNameError, UserError
 from harness.base.wording import many, percent
 from harness.campaign.controls.shrink import Over, failed_run, require_failed, require_shrinkable
 from harness.campaign.controls.shrink_over import Shrunk, shrink, shrinking_runs
@@ -35,8 +36,10 @@ def cell_meant(settings: Settings, what: str, workload: str | None) -> tuple[str
         return what, None
     try:
         record = read_record(run_folder(settings.results, what))
-    except UserError:
-        return known(what, cells, "cell"), None
+    except UserError as error:
+        if isinstance(error, UnknownNameError) or get_close_matches(what, cells, n=1):
+            known(what, cells, "cell or run")
+        raise
     require_failed(record)
     intent = record.intent
     repeatable = intent.workload in (*settings.matrix.workloads, OWN_DATA)

@@ -1,5 +1,7 @@
 """The commands that write files from the records: `matrix report` and `matrix index`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +79,15 @@ def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bo
         print_json({"page": str(shared.page), **asdict(shared.archive), "file": str(shared.archive.file)})
     else:
         print_lines([f"{shared.page}: {many(shared.archive.runs, 'run')}; post {shared.archive.file} beside it"])
+
+
+@contextmanager
+def report_may_fail(after: str) -> Iterator[None]:
+    """Only warn if the block cannot update the report: what was done before, the `after`, stands all the same."""
+    try:
+        yield
+    except (UserError, OSError) as error:
+        warn([f"the report could not be updated after this {after}: {error}"])
 
 
 def report_on(settings: Settings, answer: LastAnswer | None = None) -> "BuiltReport":

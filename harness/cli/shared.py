@@ -229,7 +229,7 @@ def known(name: str, choices: Any, kind: str) -> str:
             one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
         ]
         of_tag = "that is a tag: `matrix tags` says which cell it is, with --registry of one in a registry"
-        hint = of_tag if kind == "cell" and name.startswith("known-good") else nearest(name, usable)
+        hint = of_tag if kind.startswith("cell") and name.startswith("known-good") else nearest(name, usable)
         raise UnknownNameError(f"unknown {kind} {name!r}; {hint}")
     return name
 

@@ -15,7 +15,7 @@ from harness.campaign.under_way import noted_under_way
 from harness.cli.completion import complete_cells_and_best, complete_workloads
 from harness.cli.in_background import start_in_background, through_closed_terminal
 from harness.cli.program_options import WithProgram, own_program, program_options, with_program_copy
-from harness.cli.records import report_on
+from harness.cli.records import report_may_fail, report_on
 from harness.cli.shared import (
     INTERRUPTED,
     FiniteRange,
@@ -169,18 +169,11 @@ def train_command(
         start_in_background(settings, as_json=as_json)
         return
     print_end(settings, prepared, ended, request, as_json=as_json)
-    _write_report(settings, host.machine, ended, own=workload.program is not None)
-    sys.exit(0 if ended.model else 1)
-
-
-def _write_report(settings: Settings, machine: str, ended: TrainingResult, *, own: bool) -> None:
-    try:
-        if own:
-            _remember(settings, machine, ended)
+    with report_may_fail(after="training"):
+        if workload.program is not None:
+            _remember(settings, host.machine, ended)
         report_on(settings).write(settings.results)
-    except (UserError, OSError) as error:
-        # The outcome of the training stands even if the report cannot be written.
-        warn([f"the report could not be updated after this training: {error}"])
+    sys.exit(0 if ended.model else 1)
 
 
 def _remember(settings: Settings, machine: str, ended: TrainingResult) -> None:

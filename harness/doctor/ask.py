@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.storage import ROOT, read_regular
-from harness.base.paths import APP, APPS, CHECKOUT, ENVIRONMENTS, WHEELS
+from harness.base.paths import APP, APPS, BUILDS, CACHE, CHECKOUT, DATA, ENVIRONMENTS, WHEELS
 from harness.base.time_limits import BackgroundCall
 from harness.doctor.disk_order import disk_order
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
@@ -32,6 +32,7 @@ EXECUTOR = "MATRIX_EXECUTOR"
 REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
+WRITTEN_FOLDERS = (CACHE, ENVIRONMENTS, APPS, DATA, WHEELS, BUILDS)
 FOLDERS_OF_CODE = (CHECKOUT / "harness", APP, Path(sys.prefix), ENVIRONMENTS, APPS, WHEELS)
 
 
@@ -48,7 +49,20 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
     room = measure_room(machine, matrix, cells, capabilities, verifying)
     code = [CHECKOUT, *(one for folder in FOLDERS_OF_CODE for one in (folder, *folder.glob("*/")))]
     changeable = tuple(str(folder) for folder in code if others_may_change(folder))
-    return replace(machine, docker=docker, room=room, slurm_hooks=ask_slurm(), changeable_by_others=changeable)
+    return replace(
+        machine,
+        docker=docker,
+        room=room,
+        slurm_hooks=ask_slurm(),
+        changeable_by_others=changeable,
+        unwritable=unwritable(WRITTEN_FOLDERS),
+    )
+
+
+def unwritable(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Return those of the folders that this user may not write to; of one that is not there, its nearest parent."""
+    there = (next(one for one in (folder, *folder.parents) if one.exists()) for folder in folders)
+    return tuple(dict.fromkeys(str(one) for one in there if not os.access(one, os.W_OK | os.X_OK)))
 
 
 def others_may_change(folder: Path) -> bool:

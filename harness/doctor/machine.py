@@ -231,6 +231,7 @@ class Machine:
     room: Room | None = None
     slurm_hooks: tuple[SlurmHook, ...] = ()
     changeable_by_others: tuple[str, ...] = ()
+    unwritable: tuple[str, ...] = ()
 
     @property
     def engine(self) -> Docker | None:

@@ -41,5 +41,5 @@ def _continues(state: TrainingState, newest: Row | None) -> bool:
     if newest is None or newest.started < state.began:
         return True
     of_it = newest.run_id in state.run_ids
-    # Its last attempt may have been interrupted before its run began.
-    return of_it and (newest.outcome == "interrupted" or newest.run_id != state.run_ids[-1])
+    # Its last attempt may have been interrupted before its run began, or before its model was put in its place.
+    return of_it and (newest.outcome in ("interrupted", "completed") or newest.run_id != state.run_ids[-1])

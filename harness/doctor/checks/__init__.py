@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     system.shared_memory,
     system.locked_memory,
     system.checkout,
+    system.written_folders,
     system.ptrace,
     system.kernel_log,
     docker.docker,

@@ -138,6 +138,19 @@ def checkout(machine: Machine) -> Iterator[Finding]:
         )
 
 
+def written_folders(machine: Machine) -> Iterator[Finding]:
+    """Permission to write where environments, wheels and data are kept."""
+    found = machine.unwritable
+    if not found:
+        yield ok("this user may write where environments, wheels and data are kept")
+    else:
+        yield problem(
+            f"this user may not write to {listed(found)}",
+            "environments, wheels and prepared data are kept there, so nothing can be installed or built",
+            f"sudo chown -R $USER {shlex.join(found)}  # or use a checkout of your own",
+        )
+
+
 def ptrace(machine: Machine) -> Iterator[Finding]:
     """Permission to read the stacks of a hung run from outside."""
     scope = machine.ptrace_scope

@@ -103,6 +103,18 @@ def test_an_answer_names_what_to_type_next(cause: str | None, following: str | N
     assert not following or following in done.stdout
 
 
+def test_the_report_has_the_answer_and_a_folder_that_cannot_be_written_does_not_hide_it(
+    ask: Ask, tmp_path: Path
+) -> None:
+    ask(workload="quick", options={}, gpus=(0,))
+    assert (tmp_path / "results/report.html").is_file()
+    (tmp_path / "results/report.md").unlink()
+    (tmp_path / "results/report.md").mkdir()
+    *_, done = ask(run_id="again", workload="quick", options={}, gpus=(0,))
+    assert "found" in done.stdout
+    assert "the report could not be updated after this search" in done.stderr
+
+
 def test_without_a_failed_run_there_is_none_to_explain() -> None:
     answer: Any = SimpleNamespace(cause="stack", cell=CELL)
     settings: Any = SimpleNamespace(invocation=SimpleNamespace(command=None))

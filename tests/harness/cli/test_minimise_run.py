@@ -71,8 +71,14 @@ def test_a_failed_run_stands_for_its_cell(
     settings: Settings, crashed: Record, make_record: Callable[..., Record]
 ) -> None:
     assert cell_meant(settings, crashed.intent.run_id, None) == ("cpu-plain", crashed.intent)
-    with pytest.raises(UserError, match="unknown cell"):
-        cell_meant(settings, "cpu-plan", None)
+    for mistyped in ("cpu-plan", "2026"):
+        with pytest.raises(UserError, match=f"unknown cell or run '{mistyped}'"):
+            cell_meant(settings, mistyped, None)
+    again = make_record("the-run-again", "failed")
+    settings.results.begin(again.intent)
+    settings.results.finish(again)
+    with pytest.raises(UserError, match="2 runs begin with 'the-', the first "):
+        cell_meant(settings, "the-", None)
     gone = make_record("gone", "failed", workload="gone")
     settings.results.begin(gone.intent)
     settings.results.finish(gone)

@@ -1,3 +1,4 @@
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from docker.errors import APIError, ImageNotFound
 
 from harness.base.errors import UserError
 from harness.doctor import ask as asking
-from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed, others_may_change
+from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed, others_may_change, unwritable
 from harness.doctor.checks import examine
 from harness.doctor.machine import BaseImage, Docker, Machine
 from harness.host.engine import Engine
@@ -113,6 +114,13 @@ def test_folders_that_others_may_change(
     assert others_may_change(tmp_path) == (mode == 0o757)
     monkeypatch.setattr(Path, "group", lambda _: "users")
     assert others_may_change(tmp_path) == others
+
+
+def test_folders_that_this_user_may_not_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own := tmp_path / "own").mkdir()
+    (other := tmp_path / "other").mkdir()
+    monkeypatch.setattr(os, "access", lambda place, _: place != other)
+    assert unwritable([own, other, other / "missing/envs", own / "missing"]) == (str(other),)
 
 
 def registry(answer: Callable[[str], object]) -> Engine:

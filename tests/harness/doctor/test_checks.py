@@ -254,6 +254,11 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
         {("checkout", "note")},
         "other users may change a, b, c and more",
     ),
+    "folders that another user owns": (
+        lambda m: replace(m, unwritable=("/checkout/.cache", "/checkout/.cache/envs")),
+        {("written-folders", "problem")},
+        "may not write to /checkout/.cache and /checkout/.cache/envs",
+    ),
     "an engine that refuses": (
         lambda m: replace(m, docker=Docker(refusal="not permitted: `sudo usermod -aG docker $USER`, then log in")),
         {("docker", "problem")},

@@ -72,6 +72,8 @@ def test_a_training_is_continued_while_nothing_ran_since_it_was_interrupted(
     assert following(results, [attempt, other._replace(machine="another")], LastAnswer()) == TRAIN
     assert following(results, [attempt, other], LastAnswer()) is None
     assert following(results, [attempt._replace(outcome="failed")], LastAnswer()) is None
+    # Trained, but interrupted before the model was put in its place.
+    assert following(results, [attempt._replace(outcome="completed")], LastAnswer()) == TRAIN
     with open_state_file(results, host, output, "merged") as file:
         file.write(state.model_copy(update={"begins": ("first", "same-again")}))
     # Interrupted before the second attempt's run began.
