@@ -54,7 +54,9 @@ def test_ctrl_c_while_it_loads_is_no_traceback(module: str) -> None:
     assert done.stdout == ""
 
 
-def test_ctrl_c_where_nothing_is_running_yet_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_where_nothing_is_running_yet_is_answered_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(**_: object) -> None:
         raise click.Abort from KeyboardInterrupt()
 
@@ -62,6 +64,7 @@ def test_ctrl_c_where_nothing_is_running_yet_is_no_traceback(monkeypatch: pytest
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 @pytest.mark.parametrize("option", ["--yes", "--use-screen-gpu"])
