@@ -23,7 +23,7 @@ from harness.matrix.workloads import Workload
 from harness.run.requested_run import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import distrusted, last_checkpoints
-from harness.training.fallbacks import Attempt, AttemptSettings, preset_of
+from harness.training.fallbacks import Attempt, AttemptSettings, Begin, preset_of
 from harness.training.fragmentation import FragmentationWatch
 from harness.training.own_program import next_place
 from harness.training.state import TrainingState
@@ -94,8 +94,14 @@ def make_attempt(
     runner.run(
         [pending],
         change=lambda run: _as_attempt(run, job, settings, checkpoints, _fault(job, records)),
-        observe=_restart_when_fragmented(),
+        observe=_restart_when_fragmented() if _restart_gains(state.begins[-1], before) else lambda _: None,
     )
+
+
+def _restart_gains(begin: Begin, before: Sequence[Attempt]) -> bool:
+    """Return whether an attempt may end for a planned restart: not if the last such restart kept no further step."""
+    steps = [0, *(attempt.step for attempt in before)]
+    return begin != "planned-restart" or steps[-1] > max(steps[:-1])
 
 
 def _fault(job: TrainingJob, before: Sequence[Record]) -> str | None:

@@ -336,3 +336,14 @@ def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
     assert resumed_at(training.bench.made[1]) == 20
     assert training.bench.made[1].cell == training.job.cell
     assert "unused pieces rose from" in training.display.notices[0]
+
+
+def test_restarts_that_keep_no_step_are_not_planned_without_end(
+    make_training: MakeTraining, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fragmentation, "WINDOW_SECONDS", 0.0)
+    training = make_training(dual_host, GPU_CELL)
+    lines = [fragmenting(minute, 0.2 + minute / 20) for minute in range(10)]
+    gains = [Script(step=step, lines=lines) for step in (20, 40)]
+    assert training.train(*gains, Script(lines=lines), replace(DONE, lines=lines)).model
+    assert [line["outcome"] for line in training.lines] == ["interrupted", "interrupted", "interrupted", "completed"]
