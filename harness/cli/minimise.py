@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.wording import many, percent, some_of
+from harness.base.wording import many, percent_at_most, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.controls.isolate import last_failure
 from harness.campaign.run_one import open_bench_for
@@ -196,7 +196,8 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     names = ", ".join(sorted(found.variables))
     if found.effect is None:
         said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
-        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {percent(found.largest_difference)} at most."
+        most = percent_at_most(found.largest_difference)
+        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {most} at most."
     else:
         verb = "makes runs pass" if found.effect == "helps" else "makes runs fail"
         yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."

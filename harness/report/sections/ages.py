@@ -1,9 +1,8 @@
 """Failures by the age of the run: how long trainings lasted in each cell. Pure."""
 
-import math
 from collections.abc import Iterable, Mapping
 
-from harness.base.wording import many
+from harness.base.wording import many, percent_at_most
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
@@ -52,8 +51,7 @@ def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: 
     if totals.longest * 3600 >= 1:
         # The age that the claim is about: at least three runs are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
-        high = math.ceil(at.high * 100 - 1e-9)
-        band = f"{at_least(at.low)} to {high} %, with {share(confidence)}"
+        band = f"{at_least(at.low)} to {percent_at_most(at.high)}, with {share(confidence)}"
         said += f"; {at_least(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
     curve = points if drawn and failed else ()
     return FailureAges(
