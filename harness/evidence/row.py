@@ -29,7 +29,8 @@ class Row(NamedTuple):
     """The part of a record that the index keeps.
 
     `gpus` and `beside` are JSON lists, `host_state` is a `HostState` as JSON, `data` is a name. Times are in seconds
-    since 1970. `rule` is the rule that explains the run; without one, the class that was found.
+    since 1970. `rule` is the rule that explains the run; without one, the class that was found. `resumes_earlier` is
+    whether it was given checkpoints of an earlier training.
     """
 
     run_id: str
@@ -77,6 +78,7 @@ class Row(NamedTuple):
     node: str | None = None
     data: str = ""
     rule: str = ""
+    resumes_earlier: bool = False
 
     @classmethod
     def of(
@@ -95,6 +97,8 @@ class Row(NamedTuple):
         values |= {"node": intent.scheduled.node if intent.scheduled else None}
         values |= {"uncommitted": is_dirty(intent.revision)}
         values |= {"data": data_name(intent)}
+        # Later attempts of a training resume from its own checkpoints.
+        values |= {"resumes_earlier": intent.repeat == 1 and any(intent.resumed)}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),

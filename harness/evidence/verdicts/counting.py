@@ -198,7 +198,8 @@ def _count(row: Row, fault: str | None, taken: Set[tuple[str, str, str]]) -> Run
     if row.outcome == "completed":
         return PASSED
     refused = f"the {'program' if row.own_program else 'app'} refused the command"
-    if row.diagnosis == REFUSED and _command(row) in taken:
+    # The checkpoints of an earlier training are input as well: with others the same command may be right.
+    if row.diagnosis == REFUSED and _command(row) in taken and not row.resumes_earlier:
         # Otherwise an app could have every failed start left out, by the way it ends.
         return RunCount("failed", f"{refused}, which it accepts in other runs: {row.detail}")
     if row.diagnosis == REFUSED:

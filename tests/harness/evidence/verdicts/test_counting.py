@@ -37,7 +37,9 @@ class History:
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
         of_intent: dict[str, Any] = {
-            name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell", "program") if name in changes
+            name: changes.pop(name)
+            for name in ("injected_fault", "rehearsal", "cell", "program", "resumed", "repeat")
+            if name in changes
         }
         of_intent |= {"gpus": gpus, "device": "cuda" if gpus else "cpu"}
         record = self._make_record(run_id, outcome, host=host, started=self._at - 50, **of_intent)
@@ -93,6 +95,15 @@ def test_a_command_that_the_app_takes_and_refuses_in_turn_has_failed_where_it_re
     history.run("a", "failed", diagnosis=REFUSED).run("b").run("c", "failed", diagnosis=REFUSED)
     assert history.counted_as == {"a": "failed", "b": "passed", "c": "failed"}
     assert "which it accepts in other runs" in history.counts["c"].why
+
+
+def test_checkpoints_that_the_app_refuses_to_resume_from_are_wrong_input_whatever_it_accepts_without_them(
+    history: History,
+) -> None:
+    history.run("a").run("b", "failed", diagnosis=REFUSED, resumed=(321,))
+    # The second attempt of a training resumes from what the app itself wrote.
+    history.run("c", "failed", diagnosis=REFUSED, resumed=(321,), repeat=2)
+    assert history.counted_as == {"a": "passed", "b": "not-counted", "c": "failed"}
 
 
 def test_what_refuses_a_command_is_named(history: History) -> None:
