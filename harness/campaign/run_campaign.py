@@ -113,7 +113,9 @@ def run_campaign(
                 raise
             error = caught
         rows = campaign.finished_runs()
-        conclusion = conclusion and with_caution(conclusion, [*rows, *_newest_of(conclusion.named, bench)])
+        conclusion = conclusion and with_caution(
+            conclusion, [*rows, *earlier_of(conclusion.named, bench, pooled=prepared.stages is not None)]
+        )
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return CampaignResult(
             campaign=campaign.id,
@@ -141,12 +143,21 @@ def with_caution(conclusion: Conclusion, rows: Iterable[Row]) -> Conclusion:
     return replace(conclusion, sentence=f"{conclusion.sentence} But {UNCOMMITTED}: `matrix status` says seen at most.")
 
 
-def _newest_of(named: NamedCell | None, bench: Bench) -> list[Row]:
-    """Return the newest run of a cell here: a campaign also concludes from runs of earlier ones."""
+def earlier_of(named: NamedCell | None, bench: Bench, *, pooled: bool) -> list[Row]:
+    """Return the newest run of a cell here: a campaign also concludes from runs of earlier ones.
+
+    `pooled`: return all runs in its environment, as a campaign in stages counts them together.
+    """
     rows = Index(bench.results).rows() if named else []
-    of_cell = (row for row in rows if named and row.cell == named.cell and not row.imported)
+    of_cell = [row for row in rows if named and row.cell == named.cell and not row.imported]
     newest = max(of_cell, key=lambda row: row.started, default=None)
-    return [newest] if newest else []
+    if newest is None or not pooled:
+        return [newest] if newest else []
+    return [row for row in of_cell if _where(row) == _where(newest)]
+
+
+def _where(row: Row) -> tuple[str, str, str]:
+    return row.environment_hash, row.executor, row.host_kind
 
 
 def _has_records(campaign: Campaign) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign.bench.plan import Plan, PlannedRun
 from harness.campaign.planning.prepare import PreparedCampaign
-from harness.campaign.run_campaign import CampaignResult, run_campaign, with_caution
+from harness.campaign.run_campaign import CampaignResult, earlier_of, run_campaign, with_caution
 from harness.campaign.runner import MOST_LOST_IN_A_ROW, InterruptedRunError
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.files.run_files import Record
@@ -127,3 +127,23 @@ def test_a_conclusion_on_an_image_of_uncommitted_changes_says_so(make_record: Ca
     assert with_caution(FOUND, [clean]) == FOUND
     said = with_caution(FOUND, [clean, dirty]).sentence
     assert said.startswith(f"{FOUND.sentence} But its image was made from changes that no commit has")
+
+
+@pytest.mark.parametrize(("pooled", "runs"), [(True, ["r1", "r2"]), (False, ["r2"])])
+def test_a_campaign_in_stages_also_concludes_from_uncommitted_runs_before_the_newest(
+    bench: ScriptedBench, make_record: Callable[..., Record], pooled: bool, runs: list[str]
+) -> None:
+    made = (("r0", "another", "-dirty"), ("r1", "now", "-dirty"), ("r2", "now", ""))
+    for number, (run_id, environment, more) in enumerate(made):
+        record = make_record(
+            run_id,
+            cell="cpu-plain",
+            started=1000.0 + number,
+            environment_hash=environment,
+            revision=f"{'c' * 40}{more}",
+        )
+        bench.results.begin(record.intent)
+        bench.results.finish(record)
+    earlier = earlier_of(FOUND.named, bench, pooled=pooled)
+    assert [row.run_id for row in earlier] == runs
+    assert (with_caution(FOUND, earlier) != FOUND) is pooled
