@@ -44,6 +44,7 @@ def remember_answer(results: Results, machine: str, answer: LastAnswer) -> None:
     """Write the answer of a campaign on this machine, with the id of the newest run at this time."""
     following = answer.next_command and answer.next_command.model_dump()
     told = {**asdict(answer), "next_command": following, "newest_run": _newest_run(results)}
+    told["changed_bytes"] = _changed_bytes(results)
     write_json(_file(results, machine), {"schema": 2, **told})
 
 
@@ -52,8 +53,9 @@ def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = Non
 
     `rows` are all rows of the index, if the caller has read them already.
 
-    If a run was made since, the sentence and the command are out of date and left out. They are also left out if
-    another user wrote the file, because anybody who shares the folder could have any command typed.
+    If a run was made, or struck out or restored, since, the sentence and the command are out of date and left out. They
+    are also left out if another user wrote the file, because anybody who shares the folder could have any command
+    typed.
     """
     file, mine = _file(results, machine), True
     try:
@@ -63,7 +65,9 @@ def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = Non
             content, mine = read_regular(file), False
         values = load_json(content)
         named = NamedCell(str(values["named"]["cell"]), str(values["named"]["strategy"])) if values["named"] else None
-        if not mine or values.get("newest_run") != _newest_run(results, rows) or "sentence" not in values:
+        # Earlier harnesses did not note the changes.
+        changed = values.get("changed_bytes", 0) != _changed_bytes(results)
+        if not mine or changed or values.get("newest_run") != _newest_run(results, rows) or "sentence" not in values:
             return LastAnswer(named)
         sentence, following = values["sentence"], values["next_command"]
         next_command = Command.model_validate(following) if following else None
@@ -71,6 +75,14 @@ def last_answer(results: Results, machine: str, rows: Sequence[Row] | None = Non
         return LastAnswer(named, said, next_command, bool(values.get("of_program")))
     except (OSError, ValueError, KeyError, TypeError):
         return NO_ANSWER
+
+
+def _changed_bytes(results: Results) -> int:
+    """Return the size of the file of changed runs, which grows with each run that is struck out or restored."""
+    try:
+        return results.changed.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _newest_run(results: Results, rows: Sequence[Row] | None = None) -> str | None:

@@ -44,6 +44,17 @@ def test_another_run_leaves_the_cell_that_was_named_and_so_does_another_user(
     assert last_answer(results, "m") == LastAnswer(NAMED)
 
 
+def test_a_run_that_is_struck_out_makes_the_sentence_out_of_date(
+    results: Results, make_record: Callable[..., Record]
+) -> None:
+    results.finish(make_record("one"))
+    results.note_changed("of-before")
+    remember_answer(results, "m", ANSWER)
+    assert last_answer(results, "m") == ANSWER
+    results.note_changed("one")
+    assert last_answer(results, "m") == LastAnswer(NAMED)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"named": 5}', '{"named": {"cell": "x"}}', "\xff"])
 def test_a_damaged_file_is_as_none(results: Results, text: str) -> None:
     remember_answer(results, "m", ANSWER)
