@@ -55,6 +55,7 @@ def answer_of(
     best = most_useful(trained_in, last.named)
     if last.sentence:
         claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
+        claim += _outdated(last.named, here)
     else:
         of = "so far" if best == most_useful(trained_in) else "of the last campaign"
         claim = _sentence(best, known, matrix.verdicts.confidence, gpus, of)
@@ -67,6 +68,14 @@ def answer_of(
         next=step,
         train_now=None if last.of_program or known.train_now == step else known.train_now,
     )
+
+
+def _outdated(named: NamedCell | None, here: Sequence[Verdict]) -> str:
+    """Return that all runs of the cell that a conclusion names are stale; empty where they are not."""
+    own = [one for one in here if NamedCell(one.cell, parts_of(one.scope).strategy) == named]
+    if not own or not all(one.stale for one in own):
+        return ""
+    return " But all its runs are stale: the app, its packages, the preset or this host changed since."
 
 
 def _of_named(best: Verdict | None, named: NamedCell | None, tags: Tags, matrix: Matrix) -> str:

@@ -83,6 +83,18 @@ def test_a_report_made_later_says_the_same(
     assert (answer.next.command, answer.next.why) == ("matrix run", "continues, once one can be made")
 
 
+def test_a_report_says_that_the_runs_of_the_answer_are_stale(
+    results: Results, matrix: Matrix, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make_record("one", cell="cpu-plain")
+    now = {("cpu-plain", record.intent.executor): "another"}
+    monkeypatch.setattr("harness.report.write.host_of", lambda *_: record.intent.host)
+    monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: now)
+    results.finish(record)
+    remember_answer(results, record.intent.host.machine, LastAnswer(NAMED, "It is good."))
+    assert built_report(results, matrix).report.answer.sentence.startswith("It is good. But all its runs are stale: ")
+
+
 @pytest.mark.parametrize("program", [None, "python train.py"])
 def test_a_campaign_of_a_program_of_the_users_own_leaves_the_cell_that_was_named_before_it(
     results: Results, program: str | None
