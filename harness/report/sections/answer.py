@@ -54,8 +54,9 @@ def answer_of(
     here, trained_in, tags, step = known.here, known.trained_in, known.tags, known.steps[0]
     best = most_useful(trained_in, last.named)
     if last.sentence:
-        claim = last.sentence + ("" if last.of_program else _of_named(best, last.named, tags, matrix))
-        claim += _outdated(last.named, here)
+        claim = last.sentence
+        if not last.of_program:
+            claim += _of_named(best, last.named, tags, matrix) + _outdated(last.named, here)
     else:
         of = "so far" if best == most_useful(trained_in) else "of the last campaign"
         claim = _sentence(best, known, matrix.verdicts.confidence, gpus, of)
