@@ -1,3 +1,4 @@
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -121,6 +122,19 @@ def test_folders_that_this_user_may_not_write_to(tmp_path: Path, monkeypatch: py
     (other := tmp_path / "other").mkdir()
     monkeypatch.setattr(os, "access", lambda place, _: place != other)
     assert unwritable([own, other, other / "missing/envs", own / "missing"]) == (str(other),)
+
+
+def test_a_folder_that_this_user_may_not_look_into_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object, *_: object, **__: object) -> os.stat_result:
+        if "closed/" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path)  # type: ignore[arg-type]
+
+    (closed := tmp_path / "closed").mkdir()
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(os, "access", lambda place, _: place != closed)
+    assert unwritable([closed, closed / "envs"]) == (str(closed),)
 
 
 def registry(answer: Callable[[str], object]) -> Engine:
