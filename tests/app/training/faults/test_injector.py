@@ -122,10 +122,18 @@ def require_stalled_at(tmp_path, place, rank=0):
     assert not until(lambda: position(tmp_path, rank) != place, 0.3)
 
 
+def complete(file):
+    """Return the text of a file to which nothing is being added: stacks are written piece by piece."""
+    text = None
+    while text != (text := file.read_text()):
+        time.sleep(0.2)
+    return text
+
+
 def stacks_of(tmp_path, pid, word, rank=0):
     """Return the stacks that `pid` writes on a signal, without Python's lock if necessary; they contain `word`."""
     file = tmp_path / "run" / f"stacks-{rank}.txt"
-    before = len(file.read_text())
+    before = len(complete(file))
     os.kill(pid, signal.SIGUSR1)
     if not until(lambda: word in file.read_text()[before:], 3):
         os.kill(pid, signal.SIGUSR2)
