@@ -1,7 +1,6 @@
 """Words for numbers and names in sentences."""
 
 from collections.abc import Iterable
-from math import ceil
 
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
@@ -32,12 +31,6 @@ def download_in_words(gb: float) -> str:
 def percent(share: float) -> str:
     """Return a share as a percentage: `33 %`."""
     return f"{share * 100:.0f} %"
-
-
-def percent_at_most(bound: float) -> str:
-    """Return an upper bound of a share as a percentage, rounded up: `34 %` for .334."""
-    # The tolerance is for numbers such as 0.07 * 100, which is a little more than 7.
-    return f"{ceil(bound * 100 - 1e-9)} %"
 
 
 def size_in_words(size: float) -> str:

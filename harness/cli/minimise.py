@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from harness.base.errors import UserError
-from harness.base.wording import many, percent_at_most, some_of
+from harness.base.wording import many, some_of
 from harness.campaign.controls.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.controls.isolate import last_failure
 from harness.campaign.run_one import open_bench_for
@@ -25,6 +25,7 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
+from harness.report.words import at_most
 from harness.screen.fitted import print_sentences
 from harness.search.compare import compare
 from harness.search.compare_across import AXES, Axis, compare_across
@@ -196,8 +197,7 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     names = ", ".join(sorted(found.variables))
     if found.effect is None:
         said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
-        most = percent_at_most(found.largest_difference)
-        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {most} at most."
+        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {at_most(found.largest_difference)} at most."
     else:
         verb = "makes runs pass" if found.effect == "helps" else "makes runs fail"
         yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."

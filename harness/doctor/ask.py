@@ -60,10 +60,14 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
 
 
 def unwritable(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Return those of the folders that this user may not write to; of one that is not there, its nearest parent."""
+    """Return those of the folders that this user may not write to; of one that is not there, its nearest parent.
+
+    Those in another one of them are left out.
+    """
     # Unlike `Path.exists`, `os.path.exists` takes a folder that this user may not even look into.
     there = (next(one for one in (folder, *folder.parents) if os.path.exists(one)) for folder in folders)  # noqa: PTH110
-    return tuple(dict.fromkeys(str(one) for one in there if not os.access(one, os.W_OK | os.X_OK)))
+    found = dict.fromkeys(one for one in there if not os.access(one, os.W_OK | os.X_OK))
+    return tuple(str(one) for one in found if not found.keys() & set(one.parents))
 
 
 def others_may_change(folder: Path) -> bool:

@@ -26,6 +26,11 @@ def at_least(rate: float) -> str:
     return f"{math.floor(rate * 100 + 1e-9)} %"
 
 
+def at_most(rate: float) -> str:
+    """Return an upper bound in percent, rounded up."""
+    return f"{math.ceil(rate * 100 - 1e-9)} %"
+
+
 def share(rate: float) -> str:
     """Return a confidence or a threshold in percent."""
     return f"{rate * 100:g} %"

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.base.wording import many, percent_at_most
+from harness.base.wording import many
 from harness.evidence.verdicts.survival import survival
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words
 from harness.report.model import FailureAges
 from harness.report.sections.grid import Key, key_of
-from harness.report.words import at_least, share
+from harness.report.words import at_least, at_most, share
 
 # Most curves drawn; nobody looks at more.
 DRAWN = 6
@@ -51,7 +51,7 @@ def _ages(verdict: Verdict, group: str, work: str, confidence: float, *, drawn: 
     if totals.longest * 3600 >= 1:
         # The age that the claim is about: at least three runs are as long.
         at = [point for point in points if point.hours < totals.longest][-1]
-        band = f"{at_least(at.low)} to {percent_at_most(at.high)}, with {share(confidence)}"
+        band = f"{at_least(at.low)} to {at_most(at.high)}, with {share(confidence)}"
         said += f"; {at_least(at.share)} ({band}) reach {hours_in_words(totals.longest)}"
     curve = points if drawn and failed else ()
     return FailureAges(

@@ -1,6 +1,6 @@
 """Tests of how numbers and names are put into sentences."""
 
-from harness.base.wording import listed, many, percent, percent_at_most, size_in_words, some_of
+from harness.base.wording import listed, many, percent, size_in_words, some_of
 
 
 def test_a_number_has_its_noun() -> None:
@@ -14,6 +14,5 @@ def test_names_are_a_list_in_a_sentence() -> None:
 
 def test_a_share_and_a_size_have_one_form_each() -> None:
     assert [percent(share) for share in (0.0, 0.334, 1.0)] == ["0 %", "33 %", "100 %"]
-    assert [percent_at_most(bound) for bound in (0.0, 0.07, 0.334)] == ["0 %", "7 %", "34 %"]
     sizes = (2.6e12, 50e9, 2.62e6, 147_000, 0)
     assert [size_in_words(size) for size in sizes] == ["2600 GB", "50 GB", "2.6 MB", "147 kB", "0 kB"]

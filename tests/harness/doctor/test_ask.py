@@ -122,6 +122,8 @@ def test_folders_that_this_user_may_not_write_to(tmp_path: Path, monkeypatch: py
     (other := tmp_path / "other").mkdir()
     monkeypatch.setattr(os, "access", lambda place, _: place != other)
     assert unwritable([own, other, other / "missing/envs", own / "missing"]) == (str(other),)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert unwritable([tmp_path, own, other]) == (str(tmp_path),)
 
 
 def test_a_folder_that_this_user_may_not_look_into_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

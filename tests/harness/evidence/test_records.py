@@ -388,8 +388,8 @@ class TestIndex:
         others = {"run_id": "r9", "campaign": "c", "repeat": 1, "gpus": "[1]", "beside": '["r8"]', "rule": ""}
         none = ("samples_per_second", "injected_fault", "image", "interrupted_by", "idle_seconds", "idle_limit")
         false = ("rehearsal", "qualifies_for_promotion", "imported", "first_step", "own_program", "uncommitted")
-        false = (*false, "resumes_earlier")
-        unset = {**dict.fromkeys((*none, "struck", "node")), **dict.fromkeys(false, False), "verified": True}
+        no = dict.fromkeys((*false, "resumes_earlier"), False)
+        unset = {**dict.fromkeys((*none, "struck", "node")), **no, "verified": True}
         assert Row.of(record)._asdict() == {**names, **machine, **ended, **times, **others, **unset}
         assert Row.of(make_record()).samples_per_second == 1000
 

@@ -322,12 +322,17 @@ def fragmenting(minute: int, share: float) -> Progress:
     return Progress.model_validate({"schema": 2, **told, **rest, "memory": memory})
 
 
-def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
-    make_training: MakeTraining, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+IN_EVER_MORE_PIECES = [fragmenting(minute, 0.2 + minute / 20) for minute in range(10)]
+
+
+@pytest.fixture
+def fragmented(make_training: MakeTraining, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> TrainingUnderTest:
     monkeypatch.setattr(fragmentation, "WINDOW_SECONDS", 0.0)
-    training = make_training(dual_host, GPU_CELL)
-    lines = [fragmenting(minute, 0.2 + minute / 20) for minute in range(10)]
+    return make_training(dual_host, GPU_CELL)
+
+
+def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(fragmented: TrainingUnderTest) -> None:
+    training, lines = fragmented, IN_EVER_MORE_PIECES
     assert training.train(Script(step=20, lines=lines), DONE).model
     assert [(line["begin"], line["outcome"]) for line in training.lines] == [
         ("first", "interrupted"),
@@ -338,12 +343,8 @@ def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
     assert "unused pieces rose from" in training.display.notices[0]
 
 
-def test_restarts_that_keep_no_step_are_not_planned_without_end(
-    make_training: MakeTraining, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fragmentation, "WINDOW_SECONDS", 0.0)
-    training = make_training(dual_host, GPU_CELL)
-    lines = [fragmenting(minute, 0.2 + minute / 20) for minute in range(10)]
+def test_restarts_that_keep_no_step_are_not_planned_without_end(fragmented: TrainingUnderTest) -> None:
+    training, lines = fragmented, IN_EVER_MORE_PIECES
     gains = [Script(step=step, lines=lines) for step in (20, 40)]
     assert training.train(*gains, Script(lines=lines), replace(DONE, lines=lines)).model
     assert [line["outcome"] for line in training.lines] == ["interrupted", "interrupted", "interrupted", "completed"]
