@@ -77,8 +77,6 @@ def isolate_command(
     with search_shown(settings) as display:
         display.notice(f"{what}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)
-    with report_may_fail(after="search"):
-        report_on(settings).write(settings.results)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
     else:
@@ -87,6 +85,9 @@ def isolate_command(
         print_sentences(out, [answer.sentence])
         if following := command_after(settings, answer, suspect.last):
             print_next(out, following)
+    # Afterwards: an interrupted report costs no answer.
+    with report_may_fail(after="search"):
+        report_on(settings).write(settings.results)
     sys.exit(0 if answer.answered else 1)
 
 

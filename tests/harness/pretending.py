@@ -60,6 +60,7 @@ class FakeEnvironment:
     device: str = "cuda"
     image: str | None = None
     version: str = "3.11"
+    revision: str | None = None
 
     def hash(self, preset: Preset) -> str:
         return preset.name

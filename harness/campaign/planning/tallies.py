@@ -7,6 +7,7 @@ from statistics import median
 
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import Plan, PlannedRun
+from harness.environments.docker.source_state import is_dirty
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
@@ -79,8 +80,9 @@ class Tallies:
         by_id = {row.run_id: row for row in rows}
         settings = settings_of(self.bench.host)
         found = judge(rows, self._now(), self.matrix.verdicts, counts, settings=settings)
-        # A verdict on an image with uncommitted changes only counts if there is no other.
-        for verdict in sorted(found, key=lambda one: not one.uncommitted):
+        # Of images with and without uncommitted changes, the verdict counts that the next runs are added to.
+        dirty = self._uncommitted_cells()
+        for verdict in sorted(found, key=lambda one: one.uncommitted == (one.cell in dirty)):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
                 failed = (by_id[run_id] for run_id in verdict.failed_ids)
@@ -89,6 +91,11 @@ class Tallies:
                 on_this_boot = self.bench.host.boot_id in boots
                 tallies[candidate] = Tally(verdict.passes, verdict.runs, causes, verdict.totals, on_this_boot)
         return tallies, self._seconds(rows)
+
+    def _uncommitted_cells(self) -> set[str]:
+        """Return the cells whose environment was made from uncommitted changes."""
+        made = (run.cell for run in self.plan.runs if self.bench.has_environment(run.cell))
+        return {cell.id for cell in made if is_dirty(self.bench.environment(cell).revision)}
 
     def _is_ours(self, verdict: Verdict) -> bool:
         where = (verdict.host_kind, verdict.executor)

@@ -115,6 +115,15 @@ def test_the_report_has_the_answer_and_a_folder_that_cannot_be_written_does_not_
     assert "the report could not be updated after this search" in done.stderr
 
 
+def test_an_answer_is_printed_before_the_report_is_written(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(isolate, "report_on", interrupted)
+    *_, done = ask(workload="quick", options={}, gpus=(0,))
+    assert "found" in done.stdout
+
+
 def test_without_a_failed_run_there_is_none_to_explain() -> None:
     answer: Any = SimpleNamespace(cause="stack", cell=CELL)
     settings: Any = SimpleNamespace(invocation=SimpleNamespace(command=None))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -24,7 +24,10 @@ from harness.screen.live import squares_of
 from harness.search.schedule import Candidate, Tally
 from harness.search.stages.runs import StageHost
 from harness.search.stages.search import StageSearch
-from tests.harness.pretending import InstantBench
+from tests.harness.pretending import FakeEnvironment, InstantBench
+
+if TYPE_CHECKING:
+    from harness.environments.environment import Environment
 
 MakeRecord = Callable[..., Record]
 CELL = "cpu-plain"
@@ -175,6 +178,20 @@ def test_runs_in_an_image_of_uncommitted_changes_count_only_where_there_are_no_o
     assert counted(tallies) == {CANDIDATE: (2, 2, {})}
     leave("clean", revision="c" * 40)
     assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+
+
+def test_runs_in_an_image_of_uncommitted_changes_count_where_the_next_runs_use_one(
+    bench: InstantBench, tallies: Tallies, leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirty = FakeEnvironment("cpu", revision=f"{'c' * 40}-dirty")
+    monkeypatch.setattr(bench, "made_hashes", lambda *_: {})
+    monkeypatch.setattr(bench, "environment", lambda *_: dirty)
+    leave("clean1", revision="c" * 40)
+    leave("clean2", revision="c" * 40)
+    leave("dirty", "failed", "app-error", revision=dirty.revision)
+    assert counted(tallies) == {CANDIDATE: (2, 2, {})}
+    bench.use_environment(tallies.plan.runs[0].cell, cast("Environment", dirty))
+    assert counted(tallies) == {CANDIDATE: (0, 1, {"app-error": 1})}
 
 
 def test_the_grid_of_a_campaign_shows_its_own_workload_on_its_own_data(
