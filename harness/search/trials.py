@@ -47,6 +47,9 @@ class TrialRunner(Protocol):
     def find(self, run_id: str) -> Record | None:
         """Return the record of a trial; None if it was not run."""
 
+    def is_in_place(self, record: Record) -> bool:
+        """Return whether a run was made on the GPUs that are asked for now."""
+
     def run(self, trial: Trial) -> Record:
         """Run a trial."""
 
@@ -80,7 +83,8 @@ class Trials:
     def make(self, cell: Cell) -> str:
         """Return the id of the next run of a cell: an earlier run at this position, or a new one.
 
-        Runs that do not count say nothing and are repeated.
+        Runs that do not count say nothing and are repeated. A run at this position that was made on another GPU, before
+        an earlier one was counted in another way, answers another question.
 
         Raises:
             UserError: when a GPU is unhealthy; the runner may raise others.
@@ -89,6 +93,8 @@ class Trials:
         position = self._repeats.total()
         for run_id in attempt_ids(f"{self.campaign}-{position:04d}-{json_hash(cell.id)[:6]}"):
             record = self.runner.find(run_id)
+            if record is not None and not self.runner.is_in_place(record):
+                continue
             if record is None:
                 record = self._run(cell, run_id, position)
                 require_begun(record)

@@ -46,6 +46,10 @@ class PlacedTrials:
         """Return the record of a trial; None if it was not run."""
         return self.runner.bench.results.record(run_id)
 
+    def is_in_place(self, record: Record) -> bool:
+        """Return whether a run was made on the GPUs of the planned run; one on the CPU was, whatever its place."""
+        return record.intent.gpus in ((), self.placed.gpus)
+
     def run(self, trial: Trial) -> Record:
         """Run a trial.
 

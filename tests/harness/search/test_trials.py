@@ -25,9 +25,13 @@ class ScriptedTrialRunner:
     made: list[Trial] = field(default_factory=list)
     poisoning: set[str] = field(default_factory=set)
     poisoning_later: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
 
     def find(self, run_id: str) -> Record | None:
         return self.records.get(run_id)
+
+    def is_in_place(self, record: Record) -> bool:
+        return record.intent.run_id not in self.elsewhere
 
     def run(self, trial: Trial) -> Record:
         outcome, _, diagnosis = self.outcomes.pop(0).partition(" ")
@@ -140,6 +144,19 @@ def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     again = script()
     again.poisoning = runner.poisoning
     assert passes(again, cell, 2) == [False, True]
+
+
+def test_a_run_on_another_gpu_does_not_stand_for_one_at_the_same_position(
+    script: Callable[..., ScriptedTrialRunner], cell: Cell
+) -> None:
+    first = script("completed")
+    assert passes(first, cell, 1) == [True]
+    again = script("failed")
+    again.elsewhere = {*first.ids}
+    assert passes(again, cell, 1) == [False]
+    assert again.ids == [f"{first.ids[0]}-again2"]
+    # Where the first GPU is asked for again, its run is found.
+    assert passes(script(), cell, 1) == [True]
 
 
 def test_runs_that_are_only_made_go_on_after_one_was_taken_back(

@@ -1,5 +1,7 @@
 """Tests of isolating a fault with controls, from the records of a results folder. Nothing is really run."""
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +147,7 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
 ) -> None:
     def then_it_shows(_: Cell) -> str:
         if len(bench.made) == 9:
-            ids = {"run_id": "the tenth", "when": "recheck", "at": 1e9 + 7.5}
+            ids = {"run_id": "the tenth", "when": "recheck", "at": 1e9 + 4.5}
             steps = [make_step(good=good, gpu=gpu, **ids) for gpu in (0, 1) for good in (False, True)]
             append_steps(bench.results, steps)
         return "completed"
@@ -155,6 +157,22 @@ def test_a_run_that_poisoned_its_gpu_is_taken_back(
     found = isolate_fault(bench, question_of(bench, matrix), matrix.workloads["quick"], display)
     assert any("it now counts as failed" in line for line in display.lines)
     assert sum(one.runs - one.passes for one in found.counts) == 2
+
+
+def test_each_count_is_of_runs_on_that_gpu_after_a_recount(
+    bench: OnGpus, matrix: Matrix, make_step: Callable[..., HealthStep]
+) -> None:
+    def then_it_shows(cell: Cell) -> str:
+        if len(bench.made) == 12:
+            ids = {"run_id": "another", "when": "recheck", "at": 1e9 + 6.5}
+            append_steps(bench.results, [make_step(good=good, gpu=0, **ids) for good in (False, True)])
+        return "failed" if cell.id == CELL and len(bench.made) % 2 else "completed"
+
+    bench.outcome_of = then_it_shows
+    found = answer(bench, matrix, question_of(bench, matrix), max_runs=16)
+    made = Counter((row.cell, tuple(json.loads(row.gpus))) for row in Index(bench.results).rows())
+    assert all(one.runs <= made[one.cell, one.gpus] for one in found.counts), "a run stood for one on another GPU"
+    assert found.runs == 16
 
 
 def test_what_cannot_be_varied_is_said(bench: OnGpus, matrix: Matrix) -> None:
