@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from harness.base.durations import day_of
 from harness.base.files.json_files import File, Moment, Versioned
 from harness.base.files.storage import read_regular, write_json
+from harness.base.wording import listed
 from harness.evidence.records import Results
 
 FOLDER = "isolations"
@@ -68,7 +69,7 @@ class FaultIsolation(Versioned):
     def conclusion(self) -> str:
         """The cause, in words; or that nothing is at fault, or that the cause is not known yet."""
         if self.sound:
-            return "the controls find nothing that fails half of its runs: the failures did not come back as often"
+            return self._nothing_at_fault
         if self.cause:
             return f"the controls say {self._worded(self.cause)}"
         if self.runs_left is None:
@@ -76,6 +77,23 @@ class FaultIsolation(Versioned):
         between = " or ".join(self._worded(one) for one in self.possible)
         more = "run" if self.runs_left == 1 else "runs"
         return f"not told apart yet ({between}), about {self.runs_left} more {more} would"
+
+    @property
+    def _nothing_at_fault(self) -> str:
+        # A control that fails by itself is no cause of the cell's failures.
+        failing = listed(
+            [
+                f"{one.cell} on {_gpus(one.gpus)}"
+                for one in self.counts
+                if one.runs and one.cell != self.cell and 2 * one.passes <= one.runs
+            ]
+        )
+        if failing:
+            return (
+                f"the controls do not find it to fail half of its runs: its failures did not come back as often; "
+                f"but at most half of the runs of {failing} passed"
+            )
+        return "the controls find nothing that fails half of its runs: the failures did not come back as often"
 
     def _worded(self, cause: str) -> str:
         gpus = list(dict.fromkeys(one.gpus for one in self.counts)) or [()]

@@ -111,6 +111,18 @@ def test_a_bad_stack_and_a_bad_host(bench: OnGpus, matrix: Matrix) -> None:
     assert answer(bench, matrix, question_of(bench, matrix, last="later")).conclusion == "the controls say the host"
 
 
+def test_a_control_that_fails_by_itself_is_not_hidden(bench: OnGpus, matrix: Matrix) -> None:
+    bench.outcome_of = lambda cell: "failed" if cell.id == PLAIN else "completed"
+    found = answer(bench, matrix, question_of(bench, matrix))
+    assert (found.cause, found.sound) == (None, True)
+    assert found.conclusion == (
+        "the controls do not find it to fail half of its runs: its failures did not come back as often; "
+        f"but at most half of the runs of {PLAIN} on GPU 0 and {PLAIN} on GPU 1 passed"
+    )
+    bench.outcome_of = lambda _: "completed"
+    assert "find nothing that fails half" in answer(bench, matrix, question_of(bench, matrix, last="later")).conclusion
+
+
 def test_it_continues_where_it_was_interrupted_and_asks_again_after_new_failures(bench: OnGpus, matrix: Matrix) -> None:
     bench.outcome_of = only_cell
 
