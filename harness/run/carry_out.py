@@ -110,7 +110,13 @@ def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
 def _run_phases(spec: RunSpec, watch: Watch, limits: Limits, exits: dict[str, Exit]) -> None:
     deadline = time.monotonic() + spec.intent.time_limit
     for phase, job in spec.phases.items():
-        exit_ = watch.execute(job, deadline - time.monotonic(), limits)
+        try:
+            exit_ = watch.execute(job, deadline - time.monotonic(), limits)
+        except KeyboardInterrupt:
+            # It had ended before it was interrupted, while what it left was looked at.
+            if watch.ended_with:
+                exits[phase] = watch.ended_with
+            raise
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:

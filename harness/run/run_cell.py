@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.base.errors import NoSpaceError, RemovedMeanwhileError, UserError
-from harness.base.interrupts import open_to_interruption, shielded
-from harness.environments.executors.job import Executor, Exit
+from harness.base.interrupts import SIGNALS, open_to_interruption, shielded
+from harness.environments.executors.job import SHELL_SIGNALS, Executor, Exit
 from harness.evidence.app_reports.accounting import Accounting, asked_of
 from harness.evidence.files.leftovers import remove_excess
 from harness.evidence.files.run_files import Interruption, Record
@@ -105,10 +105,7 @@ def run_cell(
                     evidence = verify_run(spec, executor, evidence, evidence.result, root)
         except KeyboardInterrupt as caught:
             interrupt = caught
-            interrupted_by, stopped_by, stop_detail = _interruption(run, str(caught))
-            evidence = replace(
-                evidence, steps_accounted=accounting.steps, stopped_by=stopped_by, stop_detail=stop_detail
-            )
+            evidence, interrupted_by = _interrupted(run, evidence, watch, accounting, str(caught))
         except UserError as error:
             evidence, interrupt = _cannot_go_on(spec, replace(evidence, steps_accounted=accounting.steps), watch, error)
         except Exception as error:
@@ -118,24 +115,46 @@ def run_cell(
             )
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
+        in_a_hurry = interrupt is not None
         conclusion = conclude_run(
             spec,
             checkup,
             replace(evidence, no_kernels=ready.no_kernels),
             ready.memory,
             notes,
-            began if interrupt is None else None,
+            None if in_a_hurry else began,
         )
         interrupt = interrupt or conclusion.interrupt
         _remove_unneeded(spec, conclusion.outcome, notes)
         record = write_record(spec, conclusion, watch, notes, interrupted_by, results)
-        if evidence.stopped_by in ("user", "harness"):
+        if in_a_hurry and evidence.stopped_by != "host":
             # After the record, because a user who interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
                 after_interruption(checkup, ready.memory, began)
         if interrupt:
             raise interrupt
     return record
+
+
+def _interrupted(
+    run: Run, evidence: Evidence, watch: Watch, accounting: Accounting, caught: str
+) -> tuple[Evidence, Interruption]:
+    """Return the evidence of an interrupted run, and what interrupted it; `caught` as in `_interruption`.
+
+    What had failed before, while what it left was looked at, stays a failure.
+    """
+    by, stopped_by, stop_detail = _interruption(run, caught)
+    evidence = replace(evidence, steps_accounted=accounting.steps)
+    if watch.stopped_by:
+        stopped_by, stop_detail = watch.stopped_by, watch.stop_detail
+    elif not all(one.ok or _by_signal_to_all(one) for one in evidence.exits.values()):
+        return evidence, by
+    return replace(evidence, stopped_by=stopped_by, stop_detail=stop_detail), by
+
+
+def _by_signal_to_all(exit_: Exit) -> bool:
+    """Return whether a signal ended a process that may have come to the harness, too: a shutdown ends all at once."""
+    return any(exit_.code in (-number, SHELL_SIGNALS + number) for number in SIGNALS)
 
 
 def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:

@@ -93,6 +93,7 @@ class Watch:
         seconds: How long the processes ran that report progress.
         stall_at_interrupt: The rank that had advanced last when the run was interrupted.
         survivors: Processes that were still there after those of the run had ended by themselves; they were then ended.
+        ended_with: How the process of `execute` ended by itself; None where it was stopped.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Watch:
         self.seconds = 0.0
         self.stall_at_interrupt: RankStall | None = None
         self.survivors: tuple[str, ...] = ()
+        self.ended_with: Exit | None = None
 
     @property
     def collected(self) -> bool:
@@ -161,6 +163,7 @@ class Watch:
                 stalled if none had advanced.
         """
         began = time.monotonic()
+        self.ended_with = None
         self.progress.begin(began)
         # The limit follows from the space that is free before the process can take any.
         _ = self._disk.limit
@@ -231,7 +234,7 @@ class Watch:
     def _until_end(self, started: Started, limit: float) -> float:
         """Watch until the process has ended or is stopped; return when that was decided, on the monotonic clock."""
         handle, watchdog = started.handle, started.watchdog
-        while handle.poll() is None:
+        while (exit_ := handle.poll()) is None:
             now = time.monotonic()
             if mounted := mount_in(self._folder):
                 self._stop(handle, "work-folder", mounted)
@@ -249,6 +252,7 @@ class Watch:
             unseen = time.monotonic() - asleep
             if watchdog and unseen > UNSEEN_SECONDS:
                 watchdog.discount_unwatched(unseen)
+        self.ended_with = exit_
         return time.monotonic()
 
     def _reason_to_stop(self, started: Started, now: float, limit: float) -> tuple[StoppedBy, str] | None:

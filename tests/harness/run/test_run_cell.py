@@ -65,6 +65,9 @@ else:
         os.setsid()
         os.execve("/bin/sleep", ["sleep \x1b[31m", "120"], {{}})
     time.sleep(60 if (results / "wait").exists() else 0)
+    ends = results / "ends"
+    if ends.exists():
+        sys.exit(int(ends.read_text()))
     says = results / "says"
     sys.exit(says.read_text() if says.exists() else "RuntimeError: HIP error: the GPU said no")
 """
@@ -277,7 +280,7 @@ def test_a_mistake_of_ours_costs_no_record(name: str, note: str, bench: Bench, m
     assert bench.results.record("r1") == record
 
 
-def interrupting(_: Any) -> None:
+def interrupting(*_: Any) -> None:
     raise KeyboardInterrupt("SIGINT")
 
 
@@ -331,6 +334,43 @@ def test_ctrl_c_during_the_recovery_of_the_gpu_leaves_the_run_what_it_was(
     assert record.detail.endswith("; the post-run checks were stopped by SIGINT")
     assert bench.steps[-1] == ("after-failure", "kernel-log", True)
     assert processes_of_run(bench.results.run_folder("r1")) == []
+
+
+@pytest.mark.parametrize(("where", "says"), [("keep", "app-error"), ("stop", "time-limit")])
+def test_ctrl_c_after_the_run_has_failed_does_not_make_it_an_interrupted_one(
+    where: str, says: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "keep":
+        # The evidence of a failure takes up to 15 s, in which the user may give up.
+        monkeypatch.setattr("harness.run.watch.collect.Collector.keep", interrupting)
+    else:
+        monkeypatch.setattr("harness.run.watch.watch.Watch.look_at_disk", interrupting)
+        bench.write("wait")
+        bench.run = replace(bench.run, workload=bench.run.workload.model_copy(update={"time_limit": 1}))
+        monkeypatch.setattr("harness.run.watch.collect.Collector.keep", lambda *_: ())
+    with pytest.raises(KeyboardInterrupt):
+        bench.make()
+    record = bench.record
+    assert (record.outcome, record.diagnosis, record.interrupted_by) == ("failed", says, None)
+    assert counts_of(bench.results)["r1"].counts_as == "failed"
+    # No probe delays the user, and the kernel log is read all the same.
+    after = [("after-failure", "memory", True), ("after-failure", "kernel-log", True)]
+    assert bench.steps == [("before-run", "probe", True), *after]
+    assert processes_of_run(bench.results.run_folder("r1")) == []
+
+
+def test_a_run_that_was_ended_together_with_its_harness_was_interrupted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminated(*_: Any) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    monkeypatch.setattr("harness.run.run_cell.host_is_shutting_down", lambda: True)
+    monkeypatch.setattr("harness.run.watch.collect.Collector.keep", terminated)
+    bench.write("ends", str(128 + signal.SIGTERM))
+    with pytest.raises(KeyboardInterrupt):
+        bench.make()
+    assert (bench.record.outcome, bench.record.interrupted_by) == ("interrupted", "shutdown")
 
 
 @pytest.fixture
