@@ -209,7 +209,9 @@ class ShrinkingRuns:
         """Return how a run ended; None if it says nothing about the failure."""
         require_begun(record)
         steps = steps_of(record)
-        if record.outcome == "interrupted" and attempt.most_steps and (steps or 0) >= attempt.most_steps:
+        # A run may fail by itself behind the last wanted step, just before it is ended.
+        on_its_way = record.outcome in ("interrupted", "failed")
+        if on_its_way and attempt.most_steps and (steps or 0) >= attempt.most_steps:
             return Ended(failed=False, steps=steps)
         counted = counts_of(self.bench.results)[record.intent.run_id]
         # A refused run is not repeated: the app does not accept such a command, and would refuse it each time.

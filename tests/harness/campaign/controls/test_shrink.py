@@ -33,10 +33,12 @@ class Shaped(ScriptedBench):
 
     - `judge`: returns the step at which a workload fails; None if it completes.
     - `ends`: returns the diagnosis of a run and the steps that its record accounts for.
+    - `ended_as`: the outcome and diagnosis of a run that an observer ended.
     """
 
     judge: Judge
     ends: Ends = staticmethod(lambda _, diagnosis, steps: (diagnosis, (steps,)))
+    ended_as: tuple[str, str | None] = ("interrupted", None)
 
     def requested_run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
         return SimpleNamespace(
@@ -49,7 +51,7 @@ class Shaped(ScriptedBench):
             for done in range(failing or 100):
                 observers[0](SimpleNamespace(rank=0, phase="step", done=done))
         except EnoughSteps:
-            self._leave(run, "interrupted", None, done)
+            self._leave(run, *self.ended_as, done)
             raise
         return self._leave(run, "failed" if failing else "completed", "crash" if failing else None, done)
 
@@ -97,6 +99,14 @@ def test_the_least_number_of_steps_is_found(bench: Shaped, failed: FailedRun) ->
     made = list(bench.made)
     assert search(bench, "steps", failed, lambda _: FAILED_AT) == found
     assert bench.made == made
+
+
+def test_a_run_that_fails_after_the_wanted_steps_did_not_fail_within_them(
+    bench: Shaped, failed: FailedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(bench), "ended_as", ("failed", "crash"))
+    found = search(bench, "steps", failed, lambda _: FAILED_AT)
+    assert (found.smallest or "").startswith(f"{FAILED_AT} steps, as its progress tells")
 
 
 def test_what_a_killed_harness_left_is_closed_first(
