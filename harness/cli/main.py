@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # no.
         if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
             sys.exit(1)
-        echo("Interrupted.", err=True)
+        echo("Interrupted; the same command starts it again.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader, such as `head`, has closed its end of the pipe.

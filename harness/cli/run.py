@@ -249,7 +249,8 @@ def _answer(ended: CampaignResult, prepared: PreparedCampaign, settings: Setting
 
 
 def _warn_of_sleep(why: str) -> None:
-    warn([f"this host may go to sleep ({why}); make sure that it does not"])
+    awake = "sudo systemctl mask --runtime sleep.target suspend.target"
+    warn([f"this host may go to sleep ({why}); `{awake}` keeps it awake until it is booted again"])
 
 
 def _check_reboot(settings: Settings, cluster: str | None) -> None:

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from harness.base import interrupts
 from harness.base.command_words import PROGRAM, QUOTED, YES, with_option, with_typed_commands
 from harness.base.errors import NoSuchFileError, UnknownNameError, UserError
-from harness.screen.fitted import as_question
+from harness.screen.fitted import as_question, folded
 from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
@@ -291,4 +291,6 @@ def print_lines(lines: list[str]) -> None:
 def warn(texts: list[str]) -> None:
     """Print problems that do not stop the command."""
     for text in texts:
-        echo(f"matrix: {as_typed(text)}", err=True)
+        line = f"matrix: {as_typed(text)}"
+        # Folded at words; a program that reads it has each on one line.
+        echo(folded(line, err.width) if err.is_terminal else line, err=True)

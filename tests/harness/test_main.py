@@ -64,7 +64,7 @@ def test_ctrl_c_where_nothing_is_running_yet_is_answered_without_a_traceback(
     with pytest.raises(SystemExit) as ended:
         main.main([])
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted; the same command starts it again.\n"
 
 
 @pytest.mark.parametrize("option", ["--yes", "--use-screen-gpu"])

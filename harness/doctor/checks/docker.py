@@ -111,8 +111,9 @@ def base_image(machine: Machine) -> Iterator[Finding]:
         else:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
-                "no image can be built; `export MATRIX_EXECUTOR=process` runs cells as processes, with fewer bounds on "
-                "what a run may do, and nothing that can be promoted",
+                "no image can be built; `make base` makes one from Debian's packages in some minutes. Without images, "
+                "`export MATRIX_EXECUTOR=process` runs cells as processes, with fewer bounds on what a run may do, and "
+                "nothing that can be promoted",
                 f"make base && export MATRIX_BASE={OWN_BASE}{OF_THIS_SHELL}",
             )
 

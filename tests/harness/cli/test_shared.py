@@ -7,8 +7,9 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import shared
 from harness.cli.images import whose_and_used
-from harness.cli.shared import TYPED, Settings, as_typed, executor_option, known, typed_words
+from harness.cli.shared import TYPED, Settings, as_typed, executor_option, known, typed_words, warn
 from harness.matrix.cells import Matrix
+from harness.screen.terminal import SafeConsole
 
 
 @pytest.mark.parametrize("name", ["rocm6.3-plain", "rocm7-plain", "rocm6-tensorflow-plane"])
@@ -70,3 +71,15 @@ def test_what_is_said_of_a_pulled_image_names_the_command_as_it_is_typed_here() 
     assert whose_and_used((), current=True) == "not signed; `.venv/bin/matrix run` uses it"
     # A pulled image is not used if an equal one was built here.
     assert "; `.venv/bin/matrix run` uses another: one was built here, or the" in whose_and_used((), current=False)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_warning_is_folded_at_words_on_a_terminal_and_one_line_elsewhere(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shared, "err", SafeConsole(width=40, force_terminal=terminal, stderr=True))
+    warn(["this host may go to sleep before the morning; `sudo make it so` keeps it awake"])
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines).endswith("morning; `sudo make it so` keeps it awake")
+    assert len(lines) == (3 if terminal else 1), lines
+    assert max(map(len, lines)) <= 40 or not terminal

@@ -278,7 +278,7 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
     "a base that is nowhere": (
         lambda m: replace(m, docker=replace(ENGINE, bases=(BaseImage("b:1", here=False, unreachable="no such host"),))),
         {("base-image", "problem")},
-        "b:1 is not here and cannot be pulled: no such host; no image can be built; `export MATRIX_EXECUTOR=process` ",
+        "b:1 is not here and cannot be pulled: no such host; no image can be built; `make base` makes one ",
     ),
     "a rootless engine": (
         lambda m: replace(m, docker=replace(ENGINE, maps_users="rootless")),
