@@ -272,7 +272,8 @@ def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | No
         place = (work, ran_on, f"{row.seconds:.1f}", speed)
         outcome = Text(row.outcome, OUTCOME_COLOURS[row.outcome])
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
-        table.add_row(run, outcome, COUNT_WORDS[count.counts_as], why, *place, detail)
+        counts_as = "hours only" if count.hours_count else COUNT_WORDS[count.counts_as]
+        table.add_row(run, outcome, counts_as, why, *place, detail)
     return table
 
 

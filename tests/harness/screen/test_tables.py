@@ -105,7 +105,7 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     }
     assert (shown(table, 1)["why"], shown(table, 1)["detail"]) == ("crash", "ended with SIGSEGV")
     assert shown(table, 1)["counts as"] == "failed"
-    assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("not counted", "interrupted")
+    assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("hours only", "interrupted")
     assert shown(table, 2)["detail"] == "somebody or something ended it"
     refused = [rows[1]._replace(diagnosis="refused", first_step=False, detail="no such option", ran_on="unknown")]
     told = shown(tables.runs_table(refused, count_runs(refused)))
