@@ -26,6 +26,7 @@ from harness.cli.shared import (
     as_typed,
     begin_output,
     print_error,
+    say,
     warn,
 )
 from harness.cli.usage import usage_line
@@ -192,7 +193,7 @@ def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
     text = as_typed(text)
     if "--json" in own_words(words)[0]:
         print_error(code, text.removeprefix("matrix: "))
-    echo(with_make(text), err=True)
+    say(with_make(text))
     sys.exit(2)
 
 

@@ -291,6 +291,9 @@ def print_lines(lines: list[str]) -> None:
 def warn(texts: list[str]) -> None:
     """Print problems that do not stop the command."""
     for text in texts:
-        line = f"matrix: {as_typed(text)}"
-        # Folded at words; a program that reads it has each on one line.
-        echo(folded(line, err.width) if err.is_terminal else line, err=True)
+        say(f"matrix: {as_typed(text)}")
+
+
+def say(text: str) -> None:
+    """Print a line to standard error, on a terminal folded at words."""
+    echo("\n".join(folded(line, err.width) for line in text.split("\n")) if err.is_terminal else text, err=True)
