@@ -79,6 +79,7 @@ class Row(NamedTuple):
     data: str = ""
     rule: str = ""
     resumes_earlier: bool = False
+    data_sha256: str = ""
 
     @classmethod
     def of(
@@ -96,7 +97,7 @@ class Row(NamedTuple):
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {"node": intent.scheduled.node if intent.scheduled else None}
         values |= {"uncommitted": is_dirty(intent.revision)}
-        values |= {"data": data_name(intent)}
+        values |= {"data": data_name(intent), "data_sha256": intent.data.sha256}
         # Later attempts of a training resume from its own checkpoints.
         values |= {"resumes_earlier": intent.repeat == 1 and any(intent.resumed)}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from functools import cached_property
 
 from harness.campaign.bench.bench import Bench
 from harness.environments.environment_hashes import current_hashes
@@ -12,6 +13,7 @@ from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.run.workload_data import read_data
 from harness.search.stages.runs import SeenRun, SeenRuns
 
 
@@ -25,9 +27,10 @@ def is_of_other_settings(row: Row, host: HostFacts) -> bool:
 class StageEvidence:
     """Reads the evidence repeatedly; what only a record holds, and not its row of the index, is read once."""
 
-    def __init__(self, bench: Bench, matrix: Matrix) -> None:
+    def __init__(self, bench: Bench, matrix: Matrix, campaign: str | None = None) -> None:
         self._bench = bench
         self._matrix = matrix
+        self._campaign = campaign
         self._told: dict[str, tuple[str | None, tuple[str, ...]]] = {}
         self._hashes: dict[tuple[str, str], str] = {}
         self._known: set[tuple[str, str]] = set()
@@ -51,7 +54,21 @@ class StageEvidence:
         count = counts[row.run_id]
         gpus = tuple(sorted(json.loads(row.gpus)))
         phase, remedies = self._of_failure(row) if count.counts_as == "failed" else (None, ())
-        return SeenRun(row, count, gpus, phase, remedies, here=row.machine == self._bench.host.machine)
+        here = row.machine == self._bench.host.machine
+        return SeenRun(row, count, gpus, phase, remedies, here=here, on_data=self._is_on_data(row))
+
+    def _is_on_data(self, row: Row) -> bool:
+        """Return whether a run was made on the data of the bench, if a user named any, or in this campaign.
+
+        The runs of this campaign count even if the file has changed meanwhile: asking for more of them would not end.
+        """
+        if self._bench.data is None or row.own_program or (self._campaign and row.campaign == self._campaign):
+            return True
+        return row.data_sha256 == self._data
+
+    @cached_property
+    def _data(self) -> str | None:
+        return read_data(self._bench.data).sha256 if self._bench.data else None
 
     def _of_failure(self, row: Row) -> tuple[str | None, tuple[str, ...]]:
         """Return the last phase of a failed run, and the presets that its diagnosis recommends."""

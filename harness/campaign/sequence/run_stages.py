@@ -107,7 +107,7 @@ class _Stages:
 
     def __post_init__(self) -> None:
         bench, display = self.runner.bench, self.runner.display
-        self.evidence = StageEvidence(bench, self.prepared.matrix)
+        self.evidence = StageEvidence(bench, self.prepared.matrix, self.campaign.id)
         self.healthy = HealthyGpus(bench, display)
         self.unproven = UnprovenGpus(bench, display, partial(host_cause, self.prepared.matrix, bench))
         self.made = len(self.campaign.finished_runs())

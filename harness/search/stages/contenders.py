@@ -1,7 +1,7 @@
 """Settings that passed the stages that explore, and what each lacks until it is shown to be good. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
@@ -31,6 +31,7 @@ class Contender:
         seconds_needed: the seconds of runs without a failure that would bring that.
         seconds_of_another: the seconds that a contender without any run would need.
         unverified: its last runs were not verified, so that more of them would show nothing either.
+        unseen: its runs on other data show it to be good, and none was made on the data of the campaign.
     """
 
     setting: Setting
@@ -46,6 +47,7 @@ class Contender:
     seconds_needed: float
     seconds_of_another: float
     unverified: bool = False
+    unseen: bool = False
 
     @property
     def failures(self) -> int:
@@ -116,14 +118,19 @@ class Contenders:
         has_endured = long is not None and any(run.row.workload == long.name for run in runs)
         # Each further setting that had a long run is one more that may look good by chance.
         confidence = 1 - (1 - thresholds.confidence) / number
+        reached = reaches(totals, tier, thresholds, confidence)
+        # Runs on other data count, but not even a good cell is the answer without a run that passed on these.
+        on_data = [run for run in runs if run.on_data and run.count.counts]
+        is_good = reached and any(run.passed for run in on_data)
         missing = missing_to(totals, tier, thresholds, confidence)
+        if reached and not is_good:
+            missing = replace(missing, starts=1)
         runs_missing = partial(
             self._runs_missing, long=long, short=short, devices=devices, stage=stage, lanes=len(lanes)
         )
         many, seconds = runs_missing(missing)
         fresh = missing_to(Totals(), tier, thresholds, confidence)
         _, seconds_fresh = runs_missing(fresh)
-        is_good = reaches(totals, tier, thresholds, confidence)
         rank = self.ranks.index(setting.strategy)
         one = Contender(
             setting=setting,
@@ -140,6 +147,7 @@ class Contenders:
             seconds_of_another=seconds_fresh,
             unverified=len(runs) >= UNVERIFIED_AT_MOST
             and all(run.passed and run.row.is_unverified for run in runs[-UNVERIFIED_AT_MOST:]),
+            unseen=reached and not on_data,
         )
         return one, has_endured
 

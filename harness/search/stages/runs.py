@@ -82,7 +82,8 @@ class StageRun:
 class SeenRun:
     """A run of the records, with its count, the last phase, and presets that may help if it failed.
 
-    `here`: whether it ran on this machine, so that the numbers of its GPUs are those of GPUs here.
+    - `here`: whether it ran on this machine, so that the numbers of its GPUs are those of GPUs here.
+    - `on_data`: whether it was made on the data of the campaign.
     """
 
     row: Row
@@ -91,6 +92,7 @@ class SeenRun:
     last_phase: str | None = None
     remedies: tuple[str, ...] = ()
     here: bool = True
+    on_data: bool = True
 
     @property
     def passed(self) -> bool:

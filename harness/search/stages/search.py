@@ -123,6 +123,9 @@ class _Decision:
         following, depth = self.explore()
         contenders = self.contenders()
         good = next((one for one in contenders if one.is_good), None)
+        unseen = [one for one in contenders if one.unseen and (not good or one.rank < good.rank)]
+        if on_data := next(filter(None, map(self._endure, unseen)), None):
+            return on_data
         if good and good.rank == 0:
             return self._of_winner(good) or self.end("good", contenders)
         # A setting that uses the GPUs in a less wanted way than one that is good already has nothing more to show.
@@ -264,7 +267,7 @@ class _Decision:
     ) -> StageRun | None:
         made = self.seen.of_run(setting, workload, gpus)
         takes = self.seen.seconds_of(workload, len(gpus), stage.minutes)
-        is_done = any(run.decides for run in made) or never_begins(made, self.host.attempts_since)
+        is_done = any(run.decides and run.on_data for run in made) or never_begins(made, self.host.attempts_since)
         if not gpus or is_done or takes > self.time_left:
             return None
         return StageRun(stage.name, setting, workload, gpus, len(made) + 1, f"{stage.name}: {stage.description}")

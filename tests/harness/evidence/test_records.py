@@ -381,6 +381,7 @@ class TestIndex:
         names = {"cell": "cpu-plain", "stack": "cpu", "preset": "plain", "executor": "process", "device": "cpu"}
         names |= {"workload": "quick", "workload_hash": intent.workload_hash, "family": family_of_intent(intent)}
         names |= {"environment_hash": intent.environment_hash, "scope": "cpu", "data": "merged.csv"}
+        names |= {"data_sha256": intent.data.sha256}
         machine = {"host_kind": host.kind, "host_fingerprint": host.fingerprint, "machine": host.machine}
         machine |= {"host_state": state_of(host, gpus_used=False).as_json, "boot_id": "boot"}
         ended = {"outcome": "failed", "diagnosis": "crash", "detail": "ended with SIGSEGV", "ran_on": "cpu (a CPU) x1"}

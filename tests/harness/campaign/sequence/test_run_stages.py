@@ -15,6 +15,7 @@ from harness.base.silent_hosts import note_silent, said_of_silent
 from harness.campaign.bench.plan import PendingRun, PlannedRun, make_plan
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.helpers.together import seconds_spent
+from harness.campaign.planning import stage_evidence
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.reboot import INTERRUPTED_CAMPAIGN
@@ -23,6 +24,7 @@ from harness.campaign.runner import Runner
 from harness.campaign.sequence import run_stages as module
 from harness.campaign.sequence.run_stages import placement_of
 from harness.environments.capabilities import Capabilities
+from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.index import Index
 from harness.evidence.row import Row
@@ -33,10 +35,12 @@ from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
 from harness.matrix.workload_options import family, train_options
 from harness.matrix.workloads import Workload
+from harness.run.workload_data import read_data
 from harness.search.conclusion import Conclusion
 from harness.search.goal import Goal
+from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun
-from harness.search.stages.search import StageSearch
+from harness.search.stages.search import MOST_FAILURES, StageEnd, StageSearch
 from tests.harness.pretending import FakeRun, RecordingDisplay, RecordWritingBench
 
 FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
@@ -77,6 +81,7 @@ class Staged(RecordWritingBench):
             "options": train_options(workload, len(planned.gpus)),
             "family": family(workload, len(planned.gpus)),
             "workload_hash": json_hash([workload.name, workload.strategy]),
+            "data": read_data(self.data) if self.data else InputFile(path="synthetic-1.csv", sha256="a" * 64),
             "started": started,
         }
         if not self.begins(run):
@@ -201,6 +206,63 @@ def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Stag
     again, _, continued = carried_out(bench, campaign)
     assert not continued
     assert again.sentence == found.sentence
+
+
+def on_synthetic_bars_first(bench: Staged, matrix: Matrix) -> None:
+    """Leave an evening on synthetic bars that showed the first cell to be good."""
+    data, bench.data = bench.data, None
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert found.reached
+    bench.data = data
+    bench.workloads.clear()
+
+
+def test_what_other_data_show_to_be_good_is_run_on_the_data_that_were_named(bench: Staged, matrix: Matrix) -> None:
+    on_synthetic_bars_first(bench, matrix)
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert found.reached
+    assert bench.workloads == [
+        (f"{FIRST}-plain", name, strategy, (0, 1))
+        for name, strategy in [
+            ("standard", "ddp"),
+            ("immediate", "ddp"),
+            ("full", "ddp"),
+            ("production", "ddp"),
+            ("standard", "dp"),
+        ]
+    ]
+    before = list(bench.workloads)
+    assert carried_out(bench, prepared(bench, matrix))[0].reached
+    assert bench.workloads == before
+
+
+def test_what_fails_on_the_data_that_were_named_is_not_good(bench: Staged, matrix: Matrix) -> None:
+    on_synthetic_bars_first(bench, matrix)
+    bench.passes = lambda run: not run.planned.cell.id.startswith(FIRST)
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    assert bench.workloads[0] == (f"{FIRST}-plain", "standard", "ddp", (0, 1))
+    assert bench.workloads.count(bench.workloads[0]) <= MOST_FAILURES
+    assert found.named
+    assert found.named.cell == f"{SECOND}-plain"
+
+
+def test_the_data_that_were_named_are_not_asked_for_without_end_if_they_change(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_synthetic_bars_first(bench, matrix)
+    monkeypatch.setattr(stage_evidence, "read_data", lambda file: InputFile(path=str(file), sha256="b" * 64))
+    assert carried_out(bench, prepared(bench, matrix))[0].reached
+    assert len(bench.workloads) == 5
+
+
+def test_without_time_for_a_run_on_the_data_that_were_named_nothing_is_good(bench: Staged, matrix: Matrix) -> None:
+    on_synthetic_bars_first(bench, matrix)
+    campaign = prepared(bench, matrix)
+    assert campaign.stages
+    end = campaign.stages.next(StageEvidence(bench, matrix).read(), 0.001)
+    assert isinstance(end, StageEnd)
+    assert (end.why, end.best and end.best.is_good) == ("out-of-time", False)
+    assert "which lacks 1 more start without a failure" in conclude_stages(end, 2).sentence
 
 
 def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continued(
