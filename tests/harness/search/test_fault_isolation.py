@@ -16,6 +16,7 @@ from harness.search.fault_isolation import (
     Controls,
     FaultModel,
     Isolation,
+    Unit,
     isolate,
 )
 from harness.search.sequential import BinomialCount
@@ -96,6 +97,12 @@ def test_rates_between_sound_and_faulty_are_not_told_however_many_runs() -> None
     assert (found.answered, found.possible, found.runs_left) == (False, frozenset(), None)
 
 
+@pytest.mark.parametrize("unit", ["plain", "other-plain"])
+def test_a_control_that_fails_by_itself_is_no_cause(unit: Unit) -> None:
+    found = always(lambda arm: arm.unit == unit)
+    assert (found.cause, found.sound, found.possible) == (None, True, frozenset())
+
+
 def test_with_one_gpu_none_is_named() -> None:
     controls = Controls(other_gpu=False)
     assert controls.not_varied == ("gpu",)
@@ -129,6 +136,13 @@ def test_no_run_adds_evidence_against_the_true_fault_on_average_whatever_the_rat
             )
             for rate in (0.0, 0.2, FAULTY_RATE) if arm in true else (SOUND_RATE, 1.0):
                 assert rate * passed + (1 - rate) * failed <= before * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("controls", [ALL, Controls(other_gpu=False), Controls(cell=False)])
+def test_without_runs_there_is_no_evidence_against_any_fault(controls: Controls) -> None:
+    """With more than all of the stake to begin with, a wrong cause would be named more often than is said."""
+    none = dict.fromkeys(controls.arms, BinomialCount())
+    assert max(map(abs, FaultModel(controls).evidence(none).values())) < 1e-9
 
 
 def test_no_design_needs_fewer_runs_than_the_bound_and_the_one_here_is_within_six_times_of_it() -> None:

@@ -184,6 +184,18 @@ def test_confirmation_is_by_fresh_runs() -> None:
     assert all(one.passes == one.runs >= 4 for one in found.without.values())
 
 
+def test_all_confirmations_together_have_the_error_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[float] = []
+
+    def refute(_: object, __: VariableSet, error: float) -> bool:
+        errors.append(error)
+        return len(errors) == 6
+
+    monkeypatch.setattr("harness.search.minimise._Search._confirm", refute)
+    run_search(planted({"V1"}, 1.0, helps=True), 1)
+    assert errors == [MOST_ERROR / 2**attempt for attempt in range(1, 7)]
+
+
 def test_neither_arm_is_always_first() -> None:
     tried: list[VariableSet] = []
 

@@ -83,6 +83,20 @@ def test_a_part_is_no_smaller_than_it_may_be() -> None:
     assert min(last - first for first, last in asked) >= 3
 
 
+@pytest.mark.parametrize("chunk", [56, 57, 58])
+def test_a_rest_that_is_smaller_than_a_part_may_be_is_not_run(chunk: int) -> None:
+    asked: list[Part] = []
+
+    def run(part: Part) -> bool:
+        asked.append(part)
+        return not one_chunk(chunk)(part)
+
+    found = smallest_part(60, run, 100, 3)
+    assert found.part == (chunk - 2, chunk + 1)
+    assert found.rest_too is (False if chunk == 56 else None)
+    assert min(last - first for first, last in asked) == 3
+
+
 def test_it_keeps_to_its_budget_and_goes_on_where_it_stopped() -> None:
     history: list[tuple[Part, bool]] = []
     random = Random(5)
