@@ -16,6 +16,8 @@ RELIABLE: Tier = "candidate"
 GOOD: Tier = "good"
 # Digits to which mean times between failures are compared: a difference of less than half a minute does not count.
 HOURS_DIGITS = 2
+# What the most promising verdict is chosen by, first to last; larger is better.
+Promise = tuple[bool, bool, int, bool, bool, float, float, bool]
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _that_count(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
     return (one for one in verdicts if one.runs and not one.stale)
 
 
-def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, bool, int, bool, float, float, bool]]:
+def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], Promise]:
     """Return a function that gives the promise of a verdict among these; a larger one is better."""
     newest = max((one.last_at for one in found), default=0.0)
     data = {one.data for one in found if one.last_at == newest}
@@ -104,11 +106,13 @@ def _promise_among(found: Sequence[Verdict]) -> Callable[[Verdict], tuple[bool, 
     # One failure with another workload does not outweigh a known-good verdict; a clearly lower pass rate does.
     bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
-    def promise(verdict: Verdict) -> tuple[bool, bool, int, bool, float, float, bool]:
+    def promise(verdict: Verdict) -> Promise:
         tier, mtbf, low = strength(verdict.tier, verdict.mtbf_low, verdict.low)
         # A few runs on other bars than those of the newest run show no more than a few on these.
         asked = verdict.tier != SEEN or verdict.data in data
+        # A training that resumed behind its last step passed, and started nothing.
+        starts = verdict.totals.starts > 0
         may = verdict.qualifies_for_promotion
-        return verdict.cell not in bad, may, tier, asked, mtbf, low, verdict.preset == "plain"
+        return verdict.cell not in bad, may, tier, starts, asked, mtbf, low, verdict.preset == "plain"
 
     return promise
