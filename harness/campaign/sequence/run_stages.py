@@ -18,7 +18,7 @@ from harness.campaign.campaign import Campaign
 from harness.campaign.gpus.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.gpus.unproven import UnprovenGpus, host_cause
 from harness.campaign.helpers.background import Background
-from harness.campaign.helpers.together import run_together, seconds_spent
+from harness.campaign.helpers.together import run_together, seconds_spent, that_may_share
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.runner import Runner
@@ -224,6 +224,7 @@ class _Stages:
             # There is less time left now, so let the search decide again.
             self.made -= len(pending)
             return
+        self.made -= len(pending) - len(made)
         for done, record in made:
             if record.diagnosis == NOT_BEGUN:
                 self.unproven.note_record(done, record)
@@ -233,8 +234,10 @@ class _Stages:
     def _make(
         self, runner: Runner, wanted: StageRun, pending: Sequence[PendingRun], left: float | None
     ) -> list[tuple[PendingRun, Record]]:
-        if len(pending) > 1:
-            return run_together(runner, pending, left)
+        # A run side by side waits for its GPU without end, so that only those begin together whose GPUs are free.
+        together = pending if runner.bench.dispatcher else that_may_share(pending, runner.bench)
+        if len(together) > 1:
+            return run_together(runner, together, left)
         return [runner.run(pending, left, spare=self._search().spare(wanted, self.evidence.read(), left))]
 
     def _attempt(self, wanted: StageRun, taken: Collection[str]) -> tuple[PlannedRun, str]:

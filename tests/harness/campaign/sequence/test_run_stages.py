@@ -668,6 +668,32 @@ def test_a_run_whose_gpu_is_in_use_until_the_time_is_over_is_not_made(
     assert 0.9 * 36000 < now[0] <= 36000
 
 
+def test_side_by_side_no_run_waits_for_a_gpu_that_is_in_use(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of a run side by side would wait without end, and the campaign with it."""
+    campaign = prepared(bench, matrix, stacks=[FIRST])
+    assert campaign.stages
+    search = replace(campaign.stages, host=replace(campaign.stages.host, side_by_side=True))
+    at_once: list[list[tuple[int, ...]]] = []
+
+    def run_together(runner: Runner, pending: Sequence[PendingRun], _: object) -> list[tuple[PendingRun, Record]]:
+        at_once.append([one.planned.gpus for one in pending])
+        assert all(bench.has_free_gpus_for(one.planned, one.run_id) for one in pending)
+        return [runner.run([one]) for one in pending]
+
+    monkeypatch.setattr(module, "run_together", run_together)
+    with ExitStack() as others:
+        planned = PlannedRun(matrix.cells[f"{FIRST}-plain"], 1, (1,))
+        others.enter_context(bench.gpus_for([(planned, "r9")], print))
+        monkeypatch.setattr(time, "sleep", lambda _: others.close())
+        found, _, _ = carried_out(bench, replace(campaign, stages=search))
+    assert found.reached
+    cell = f"{FIRST}-plain"
+    assert bench.workloads[1:3] == [(cell, "standard", "single", (0,)), (cell, "standard", "single", (1,))]
+    assert at_once == []
+
+
 def test_a_winners_run_is_begun_only_where_time_is_left_for_it(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
