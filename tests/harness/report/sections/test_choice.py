@@ -101,7 +101,7 @@ def test_seconds_that_a_run_took_longer_put_no_cell_before_plain(make_rows: Make
 def test_a_training_that_had_no_step_left_is_not_the_most_promising(make_rows: MakeRows) -> None:
     quick = make_rows("cpu-plain", 3)
     training = make_rows("cpu-no-sdma", 1, workload="own-data", family="f" * 64)
-    resumed = [row._replace(first_step=False, exposure_seconds=0.0, data="other.csv") for row in training]
+    resumed = [row._replace(first_step=False, exposure_seconds=0.0, data="other.csv", finished=2e9) for row in training]
     assert "The best so far is `cpu-plain`" in choice_in_words(quick, resumed)
     # Where there is nothing else it is named all the same.
     assert "`cpu-no-sdma`" in choice_in_words(resumed)
