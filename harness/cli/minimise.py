@@ -103,6 +103,13 @@ def minimise_command(
         print_json(describe_minimum(chosen, control, found))
     else:
         print_sentences(out, minimum_lines(chosen, control, found))
+        if found.conclusion == "no-difference" and found.with_all.passes < found.with_all.runs:
+            # Imported here, as they would delay each --help.
+            from harness.campaign.answered import Command  # noqa: PLC0415
+            from harness.screen.answer import print_next  # noqa: PLC0415
+
+            why = "tells whether its stack, a GPU or the host is at fault, as its preset is not"
+            print_next(out, Command(command=settings.invocation.command("isolate", cell), why=why))
     sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
 
 

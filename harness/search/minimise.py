@@ -33,6 +33,7 @@ FEWEST_RUNS = round(2 * FEWEST_PAIRS / EFFECT_SHARE)
 # The smallest difference in pass rates that is searched for. With 0.1, one of twenty searches ended without having met
 # a failure of that rate.
 SMALLEST_DIFFERENCE = 0.07
+PAIRS_BETWEEN_NOTES = 10
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,11 @@ class _Search:
                 return False
             passed = self._make_each([everything, nothing])
             self._pairs = self._pairs.add(passed[everything], passed[nothing])
+            if self._pairs.one.runs % PAIRS_BETWEEN_NOTES == 0:
+                self._notify(
+                    f"so far {_passed_of(self._pairs.one)} passed with all variables, "
+                    f"{_passed_of(self._pairs.other)} with none"
+                )
         return True
 
     def _rank(self) -> list[str]:
@@ -270,6 +276,10 @@ class _Search:
                 self._rest_too = self._has_effect(rest)
             except BudgetSpentError:
                 return
+
+
+def _passed_of(runs: BinomialCount) -> str:
+    return f"{runs.passes} of {runs.runs}"
 
 
 def _largest_difference(one: BinomialCount, other: BinomialCount) -> float:

@@ -103,6 +103,15 @@ def test_every_answer_has_its_words_and_its_exit_status(
     assert sentence in done.stdout
 
 
+@pytest.mark.parametrize("passes", [7, 8])
+def test_where_runs_fail_and_the_preset_does_not_matter_isolate_is_next(
+    passes: int, invoke_minimise: Callable[..., Result]
+) -> None:
+    alike = {"conclusion": "no-difference", "effect": None, "variables": frozenset()}
+    done = invoke_minimise(replace(FOUND, with_all=BinomialCount(passes, 8), **alike))
+    assert (f"isolate {CELL}" in done.stdout) == (passes < 8)
+
+
 def test_its_runs_do_what_the_last_failure_on_a_gpu_did_unless_a_workload_is_named(
     settings: Settings, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,15 @@ def test_where_nothing_matters_nothing_is_found(rate: float) -> None:
     assert all(one.effect is None for one in found if one.conclusion == "no-difference")
 
 
+def test_a_search_for_an_effect_says_how_it_stands() -> None:
+    said: list[str] = []
+    minimise_variables(NAMES, lambda _: True, 300, notify=said.append)
+    assert said[:2] == [
+        "looking for an effect of 8 variables together",
+        "so far 10 of 10 passed with all variables, 10 of 10 with none",
+    ]
+
+
 @pytest.mark.slow
 def test_rare_failures_take_more_runs_and_it_says_so() -> None:
     rate = planted({"V3"}, 0.1, helps=False)
