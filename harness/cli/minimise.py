@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -30,6 +30,9 @@ from harness.screen.fitted import print_sentences
 from harness.search.compare import compare
 from harness.search.compare_across import AXES, Axis, compare_across
 from harness.search.minimise import FEWEST_RUNS, Minimum
+
+if TYPE_CHECKING:
+    from harness.campaign.answered import Command
 
 MAX_RUNS = 300
 LISTED = 6
@@ -103,14 +106,25 @@ def minimise_command(
         print_json(describe_minimum(chosen, control, found))
     else:
         print_sentences(out, minimum_lines(chosen, control, found))
-        if found.conclusion == "no-difference" and found.with_all.passes < found.with_all.runs:
-            # Imported here, as they would delay each --help.
-            from harness.campaign.answered import Command  # noqa: PLC0415
-            from harness.screen.answer import print_next  # noqa: PLC0415
+        if following := _command_after(settings, chosen, control, found):
+            from harness.screen.answer import print_next  # noqa: PLC0415 - it would delay each --help
 
-            why = "tells whether its stack, a GPU or the host is at fault, as its preset is not"
-            print_next(out, Command(command=settings.invocation.command("isolate", cell), why=why))
+            print_next(out, following)
     sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
+
+
+def _command_after(settings: Settings, cell: Cell, control: Cell, found: Minimum) -> "Command | None":
+    from harness.campaign.answered import Command  # noqa: PLC0415 - it would delay each --help
+
+    command = settings.invocation.command
+    if found.conclusion == "no-difference" and found.with_all.passes < found.with_all.runs:
+        why = "tells whether its stack, a GPU or the host is at fault, as its preset is not"
+        return Command(command=command("isolate", cell.id), why=why)
+    if found.conclusion != "found":
+        return None
+    if found.effect == "harms":
+        return Command(command=command("run", control.id), why="runs the same stack without these variables")
+    return Command(command=command("run", cell.id), why="shows how reliably the whole preset trains")
 
 
 def _last_failure(settings: Settings, cells: Iterable[Cell]) -> Intent | None:

@@ -66,7 +66,7 @@ def test_fewer_runs_than_can_show_a_difference_are_refused_with_the_fewest_that_
         invoke_minimise(FOUND, "--max-runs", str(FEWEST_RUNS - 1))
 
 
-def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None:
+def test_what_was_found_in_words(settings: Settings, invoke_minimise: Callable[..., Result]) -> None:
     done = invoke_minimise(FOUND)
     assert done.exit_code == 0
     assert "Z runs of workload quick; --workload names another\n" in done.stderr
@@ -76,6 +76,8 @@ def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None
         "What matters: GPU_MAX_HW_QUEUES. Alone, in fresh runs: 0 of 5 passed.",
         "  without GPU_MAX_HW_QUEUES: 5 of 5 passed",
         "40 runs.",
+        f"Next: {settings.invocation.command('run', 'cpu-plain')}",
+        "  It runs the same stack without these variables.",
     ]
 
 
@@ -107,7 +109,7 @@ def test_every_answer_has_its_words_and_its_exit_status(
 def test_where_runs_fail_and_the_preset_does_not_matter_isolate_is_next(
     passes: int, invoke_minimise: Callable[..., Result]
 ) -> None:
-    alike = {"conclusion": "no-difference", "effect": None, "variables": frozenset()}
+    alike: dict[str, Any] = {"conclusion": "no-difference", "effect": None, "variables": frozenset()}
     done = invoke_minimise(replace(FOUND, with_all=BinomialCount(passes, 8), **alike))
     assert (f"isolate {CELL}" in done.stdout) == (passes < 8)
 
