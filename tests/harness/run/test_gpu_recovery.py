@@ -73,6 +73,13 @@ def test_memory_that_stays_is_not_waited_for_longer_than_a_minute() -> None:
     assert probe.good
 
 
+def test_of_memory_that_was_waited_for_only_shortly_nothing_is_concluded() -> None:
+    gpu = SimulatedGpu()
+    gpu.memory = lambda _: BEFORE + SLACK_BYTES + 1
+    step = wait_for_memory(a_gpu(1), BEFORE, gpu.actions, 2)
+    assert (step.good, step.seconds) == (None, 2.0)
+
+
 @pytest.mark.parametrize(("before", "now"), [(None, 1), (1, None)])
 def test_a_driver_that_tells_nothing_is_not_waited_for(before: int | None, now: int | None) -> None:
     gpu = SimulatedGpu()

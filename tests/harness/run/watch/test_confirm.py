@@ -1,12 +1,15 @@
 import re
 from collections.abc import Sequence
 
+import pytest
+
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_reports.step_position import Position
-from harness.run.watch.confirm import Confirmation, Hang
-from harness.run.watch.limits import KNOWN_LIMITS, LIMITS
+from harness.run.watch.confirm import Confirmation, Hang, HangWatch
+from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, limits_of
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
-from harness.run.watch.watchdog import RankStall
+from harness.run.watch.watchdog import RankStall, Watchdog
+from tests.harness.run.watch.test_limits import line
 
 COLLECTIVE = "/x/torch/distributed/distributed_c10d.py"
 LIMIT = KNOWN_LIMITS["step"]
@@ -146,3 +149,25 @@ def test_a_tight_limit_is_confirmed_as_soon() -> None:
     assert judge(confirmation, [RankStall(0, "step", 5, 1.5, 2)], 0) is None
     samples.now = 0.7
     assert judge(confirmation, [RankStall(0, "step", 5, 2.1, 2)], 0.7) is not None
+
+
+def test_one_rank_beyond_its_cap_is_enough() -> None:
+    samples = Samples([told(1), told(1, 1)], [told(2), told(2, 1)], [told(3), told(3, 1)])
+    confirmation = Confirmation(samples)
+    stalls = [RankStall(0, "step", 5, LIMITS["step"] + 1, LIMIT), RankStall(1, "step", 5, LIMIT + 1, LIMIT)]
+    assert judge(confirmation, stalls[1:], 0) is None
+    samples.now = 10
+    hang = judge(confirmation, stalls, 10)
+    assert hang is not None
+    assert hang.why == "stacks change, but that is too long in any case"
+
+
+@pytest.mark.parametrize("advances", [False, True])
+def test_progress_that_is_made_during_the_last_sample_is_no_hang(advances: bool) -> None:
+    dog = Watchdog(0, limits_of([], "cpu"), lambda _: None)
+    samples = Samples([told(1)])
+    hangs = HangWatch(dog, samples, lambda _: None)
+    assert hangs.find(LIMITS["import"] - 5, lambda: None) is None
+    samples.now = now = LIMITS["import"] + 1
+    hang = hangs.find(now, lambda: dog.saw(line("init"), now) if advances else None)
+    assert (hang is None) == advances

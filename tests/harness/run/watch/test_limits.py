@@ -175,6 +175,16 @@ def test_a_rank_that_validates_slower_is_a_reason_to_wait_and_one_that_is_ahead_
     assert late_ranks(dog, 20.5, rank0=same, rank1=same) == [1]
 
 
+@pytest.mark.parametrize(("later", "late"), [(2, []), (5, [0])])
+def test_lines_a_second_apart_make_no_rank_late_that_waits_for_another(later: int, late: list[int]) -> None:
+    dog = watchdog()
+    for rank in (0, 1):
+        dog.saw(line("first-step", 0, rank), now=8)
+    dog.saw(line("step", 1), now=10)
+    dog.saw(line("validate", 1, rank=1), now=10 + later)
+    assert late_ranks(dog, 32) == late
+
+
 def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> None:
     dog = watchdog()
     dog.saw(line("first-step", 0, rank=0), now=-2)
@@ -358,6 +368,17 @@ def test_the_second_step_of_a_second_model_may_take_three_times_as_long_as_its_f
     dog.saw(line("step", 1), now=60)
     assert late_ranks(dog, 120) == []
     assert late_ranks(dog, 120.1) == [0]
+
+
+def test_slow_workers_of_one_model_are_no_excuse_for_those_of_the_next() -> None:
+    dog = watchdog(limits_of([{}] * RUNS_FOR_KNOWN_LIMITS, "cpu"))
+    now = 0
+    for workers in (100, KNOWN_RESUME_LIMIT + 1):
+        for phase, done, seconds in (("first-step", 0, 2), ("step", 1, 2), ("validate", 1, 2), ("step", 1, workers)):
+            dog.saw(line(phase, done), now)  # type: ignore[arg-type]
+            now += int(seconds)
+        assert late_ranks(dog, now) == ([0] if workers > KNOWN_RESUME_LIMIT else [])
+        dog.saw(line("step", 2), now)
 
 
 def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -> None:
