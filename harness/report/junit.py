@@ -5,7 +5,7 @@ from xml.etree import ElementTree as Xml
 from harness.base.text import printable
 from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.verdict import Tier
-from harness.report.model import GridPlace, Group, Report, RunLine, VerdictLine
+from harness.report.model import GridPlace, Group, PassCount, Report, RunLine, VerdictLine
 
 SKIPPED: tuple[Tier, ...] = ("untested", "excluded")
 DECLARATION = "<?xml version='1.0' encoding='utf-8'?>"
@@ -13,14 +13,18 @@ DECLARATION = "<?xml version='1.0' encoding='utf-8'?>"
 
 def to_junit(report: Report) -> str:
     """Return the XML: a failing or flaky cell is a failure; an untested or excluded cell is skipped."""
-    verdicts = {(one.group, one.cell): one for one in report.verdicts if not one.stale}
+    # A cell may have two verdicts: with uncommitted changes and without. The case is about the one in the grid.
+    verdicts = {(one.group, one.cell, *_counted(one)): one for one in report.verdicts if not one.stale}
     # Runs are listed newest first; in reverse, the newest run of each key overwrites the older ones.
     failed = [run for run in reversed(report.runs) if run.failed and not run.uncounted]
     newest = {(run.group, run.cell, run.diagnosis): run for run in failed}
     root = Xml.Element("testsuites", name="matrix")
     for group in report.groups:
         suite = Xml.SubElement(root, "testsuite", name=_title(group))
-        cases = [_case(suite, group, place, verdicts.get((group.id, place.cell)), newest) for place in group.places]
+        cases = [
+            _case(suite, group, one, verdicts.get((group.id, one.cell, *_counted(one.count))), newest)
+            for one in group.places
+        ]
         suite.attrib |= {
             "tests": str(len(cases)),
             "failures": str(sum(place.count.tier in NOT_TO_BE_USED for place in group.places)),
@@ -30,6 +34,10 @@ def to_junit(report: Report) -> str:
     Xml.indent(root)
     # XML does not allow control characters, not even escaped.
     return printable(f"{DECLARATION}\n{Xml.tostring(root, encoding='unicode')}\n")
+
+
+def _counted(one: PassCount | VerdictLine) -> tuple[Tier, int, int]:
+    return one.tier, one.passes, one.runs
 
 
 def _title(group: Group) -> str:

@@ -128,9 +128,12 @@ def key_of(one: Row | Verdict) -> Key:
 
 
 def _current(verdicts: Iterable[Verdict]) -> dict[Key, dict[str, Verdict]]:
-    """Return the verdicts that are not stale, by group and cell."""
+    """Return the verdicts that are not stale, by group and cell.
+
+    Of a cell that ran both with uncommitted changes and without, it is the verdict without.
+    """
     found: dict[Key, dict[str, Verdict]] = {}
-    for verdict in verdicts:
+    for verdict in sorted(verdicts, key=lambda one: (one.runs > 0, not one.uncommitted)):
         if not verdict.stale:
             found.setdefault(key_of(verdict), {})[verdict.cell] = verdict
     return found

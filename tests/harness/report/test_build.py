@@ -3,6 +3,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -20,6 +21,7 @@ from harness.matrix.workload_options import options_of, workload_hash
 from harness.registry.tags.promotions import KnownGood
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
+from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
@@ -58,6 +60,17 @@ def test_the_grid_counts_neither_interrupted_runs_nor_host_faults(records: list[
     assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 2)
     assert place(report, "cpu-plain").count.tier == "flaky"
     assert place(report, "cpu-no-sdma").count.tier == "seen"
+
+
+def test_runs_with_uncommitted_changes_do_not_hide_those_without(make_record: Make, report_of: ReportOf) -> None:
+    runs = [make_record(f"r{number}", started=1e9 + number, revision="c" * 40) for number in range(5)]
+    dirty = [make_record(f"s{number}", started=2e9 + number, revision=f"{'c' * 40}-dirty") for number in range(2)]
+    report = report_of([*runs, *dirty])
+    count = place(report, "cpu-plain").count
+    assert (count.tier, count.passes, count.runs) == ("candidate", 5, 5)
+    (case,) = Xml.fromstring(to_junit(report)).iter("testcase")
+    properties = {one.get("name"): one.get("value") for one in case.iter("property")}
+    assert (properties["tier"], properties["runs"]) == ("candidate", "5")
 
 
 def test_commands_in_the_answer_are_named_as_they_are_typed(records: list[Record], report_of: ReportOf) -> None:
