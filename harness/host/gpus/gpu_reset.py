@@ -20,6 +20,8 @@ from harness.host.gpus.memory_owners import memory_owners
 
 TOOL_SECONDS = 60
 KILLED_SECONDS = 2
+# Both tools of AMD print this. amd-smi also ends with status 0 where the driver refuses a reset.
+SUCCESS = "Successfully reset"
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,17 @@ def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
         return
     tools = not is_simulated(root)
     if tools and shutil.which("amd-smi"):
-        yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address)
+        yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address, says=SUCCESS)
     if tools and shutil.which("rocm-smi"):
         number = _rocm_smi_number(address)
         # rocm-smi has numbers of its own: without the address beside the number, another GPU might be reset.
         unknown = Reset(False, f"rocm-smi does not list {address}")
-        yield unknown if number is None else _by_tool("rocm-smi", "--gpureset", "-d", number)
+        yield unknown if number is None else _by_tool("rocm-smi", "--gpureset", "-d", number, says=SUCCESS)
     yield _by_file(gpu, root)
 
 
-def _by_tool(*command: str) -> Reset:
+def _by_tool(*command: str, says: str = "") -> Reset:
+    """Return the result of a command that resets a GPU. `says`: what it prints once that is done."""
     name = command[0]
     with tempfile.TemporaryFile() as output:
         try:
@@ -94,8 +97,9 @@ def _by_tool(*command: str) -> Reset:
             return Reset(False, f"{name}: no answer in {TOOL_SECONDS} s")
         output.seek(0)
         said = output.read().decode(errors="replace")
-    last = next(iter(said.strip().splitlines()[-1:]), "said nothing")
-    return Reset(True, f"reset by {name}") if process.returncode == 0 else Reset(False, f"{name}: {last}")
+    last = next(iter(said.strip().splitlines()[-1:]), "said nothing").strip()
+    done = process.returncode == 0 and says in said
+    return Reset(True, f"reset by {name}") if done else Reset(False, f"{name}: {last}")
 
 
 def _rocm_smi_number(address: str) -> str | None:

@@ -10,6 +10,7 @@ from harness.host.gpus.gpu_reset import reset_gpu
 from tests.harness.gpu_tree import ADDRESSES, KFD_IDS, TwoGpuHost, a_gpu, hanging_reads
 
 Program = Callable[[str, str], Path]
+DONE = "echo '    GPU_RESET: Successfully reset GPU'"
 BUS = json.dumps({"card3": {"PCI Bus": ADDRESSES[1].upper()}, "card1": {"PCI Bus": ADDRESSES[0]}, "system": {}})
 
 
@@ -20,13 +21,13 @@ def of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_amds_tool_resets_it_by_its_address(tree: TwoGpuHost, program: Program) -> None:
-    calls = program("amd-smi", "exit 0")
+    calls = program("amd-smi", DONE)
     assert reset_gpu(a_gpu(1), tree.root).done
     assert calls.read_text() == f"reset --gpureset --gpu {ADDRESSES[1]}\n"
 
 
 def test_the_older_tool_resets_it_by_the_number_that_has_its_address(tree: TwoGpuHost, program: Program) -> None:
-    calls = program("rocm-smi", f"case $1 in --showbus) echo 'WARNING: x'; echo '{BUS}';; esac")
+    calls = program("rocm-smi", f"case $1 in --showbus) echo 'WARNING: x'; echo '{BUS}';; *) {DONE};; esac")
     assert reset_gpu(a_gpu(1), tree.root).done
     assert calls.read_text() == "--showbus --json\n--gpureset -d 3\n"
 
@@ -41,7 +42,7 @@ def test_a_number_that_is_not_known_to_be_its_own_is_not_used(answer: str, tree:
 
 
 def test_a_gpu_with_a_screen_is_left_alone(tree: TwoGpuHost, program: Program) -> None:
-    calls = program("amd-smi", "exit 0")
+    calls = program("amd-smi", DONE)
     reset = reset_gpu(a_gpu(0), tree.root)
     assert (reset.done, reset.detail) == (False, "not reset: a screen is attached to it (DP-1)")
     assert not calls.exists()
@@ -51,7 +52,7 @@ def test_a_gpu_with_a_screen_is_left_alone(tree: TwoGpuHost, program: Program) -
 def test_a_gpu_is_left_alone_unless_every_connector_says_that_it_has_no_screen(
     status: str | None, tree: TwoGpuHost, program: Program
 ) -> None:
-    program("amd-smi", "echo Successfully reset")
+    program("amd-smi", DONE)
     tree.connect(0, "DP-1", "disconnected")
     assert reset_gpu(a_gpu(0), tree.root).done
     if status is None:
@@ -65,7 +66,7 @@ def test_a_gpu_is_left_alone_unless_every_connector_says_that_it_has_no_screen(
 
 
 def test_a_gpu_on_which_a_process_holds_memory_is_left_alone(tree: TwoGpuHost, program: Program) -> None:
-    calls = program("amd-smi", "exit 0")
+    calls = program("amd-smi", DONE)
     tree.hold(0, pid=4711, used=1 << 30)
     assert reset_gpu(a_gpu(1), tree.root).done
     calls.unlink()
@@ -77,7 +78,7 @@ def test_a_gpu_on_which_a_process_holds_memory_is_left_alone(tree: TwoGpuHost, p
 
 
 def test_what_holds_nothing_any_more_keeps_no_gpu(tree: TwoGpuHost, program: Program) -> None:
-    program("amd-smi", "exit 0")
+    program("amd-smi", DONE)
     tree.hold(1, pid=4712, used=0)
     assert reset_gpu(a_gpu(1), tree.root).done
 
@@ -88,6 +89,17 @@ def test_where_the_tools_refuse_the_kernels_own_file_is_tried(tree: TwoGpuHost, 
     reset = reset_gpu(a_gpu(1), tree.root)
     assert (reset.done, reset.detail) == (True, f"reset by {tree.device(1) / 'reset'}")
     assert (tree.device(1) / "reset").read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    "said", ["GPU_RESET: Failed to reset GPU", "GPU_RESET: [AMDSMI_STATUS_NOT_SUPPORTED] Unable to reset GPU"]
+)
+def test_a_tool_that_ends_well_without_a_reset_is_not_believed(said: str, tree: TwoGpuHost, program: Program) -> None:
+    program("amd-smi", f"echo 'GPU: 1'; echo '    {said}'")
+    assert reset_gpu(a_gpu(1), tree.root).detail == f"not reset: amd-smi: {said}; the kernel offers no reset of it"
+    tree.write(1, "reset", "")
+    reset = reset_gpu(a_gpu(1), tree.root)
+    assert (reset.done, reset.detail) == (True, f"reset by {tree.device(1) / 'reset'}")
 
 
 def test_every_refusal_is_reported(tree: TwoGpuHost, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +120,7 @@ def test_a_tool_that_hangs_does_not_hold_up_the_host(
 
 
 def test_without_an_address_nothing_is_reset(tree: TwoGpuHost, program: Program) -> None:
-    calls = program("amd-smi", "exit 0")
+    calls = program("amd-smi", DONE)
     tree.write(1, "uevent", "")
     assert not reset_gpu(a_gpu(1), tree.root).done
     assert not calls.exists()
@@ -118,7 +130,7 @@ def test_where_the_driver_does_not_tell_who_uses_it_nothing_is_reset(
     tree: TwoGpuHost, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_reset, "ANSWER_SECONDS", 0.2)
-    calls = program("amd-smi", "exit 0")
+    calls = program("amd-smi", DONE)
     with hanging_reads(tree.root / f"sys/class/kfd/kfd/proc/4712/vram_{KFD_IDS[1]}"):
         reset = reset_gpu(a_gpu(1), tree.root)
     assert (reset.done, reset.detail) == (False, "not reset: the driver does not say within 0 s who uses it")
@@ -129,7 +141,7 @@ def test_amds_tools_are_not_used_on_a_simulated_host(
     tree: TwoGpuHost, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_reset, "is_simulated", is_simulated)
-    calls = program("amd-smi", "exit 0"), program("rocm-smi", "exit 0")
+    calls = program("amd-smi", DONE), program("rocm-smi", "exit 0")
     reset = reset_gpu(a_gpu(1), tree.root)
     assert (reset.done, "no reset of it" in reset.detail) == (False, True)
     assert not any(file.exists() for file in calls)
