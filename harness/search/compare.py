@@ -53,6 +53,12 @@ class GroupComparison(ABC):
         return {**asdict(self), "differ": self.differ}
 
     @property
+    def _too_few(self) -> bool:
+        """Whether so many runs show no difference even where all of one group pass, and none of the other."""
+        one, two = self.pair
+        return fisher(BinomialCount(one.runs, one.runs), BinomialCount(0, two.runs)) > FAMILY_ERROR
+
+    @property
     def conclusion(self) -> str:
         """The circumstances of the comparison, and the finding, in words."""
         work = f"{self.workload} on {self.data}" if self.data else self.workload
@@ -60,10 +66,12 @@ class GroupComparison(ABC):
         p_value = f"p = {self.adjusted:.2g}"
         if self.differ:
             return f"({where}): they differ, {p_value}"
-        power = (
-            "so few runs could not have shown any two pass rates to differ; 20 runs of each tell 68 % from 100 %, "
-            "where only two are compared"
-        )
+        power = "no lower pass rate would have been told from that of the better with probability .8"
+        if self._too_few:
+            power = (
+                "so few runs could not have shown any two pass rates to differ; 20 runs of each tell 68 % from 100 %, "
+                "where only two are compared"
+            )
         if self.told_apart is not None:
             rate = f"a pass rate of {percent(self.told_apart)}"
             power = f"{rate} would have been told from that of the better with probability .8"

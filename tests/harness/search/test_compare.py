@@ -43,6 +43,18 @@ def test_a_difference_is_shown_by_fishers_test(verdict: Callable[..., Verdict]) 
     assert few.conclusion.endswith(f"; 20 runs of each tell {told} from 100 %, where only two are compared")
 
 
+@pytest.mark.parametrize(("passes", "others", "runs"), [(0, 0, 40), (5, 5, 10), (2, 0, 40)])
+def test_many_runs_that_seldom_pass_are_not_called_few(
+    passes: int, others: int, runs: int, verdict: Callable[..., Verdict]
+) -> None:
+    assert fisher_exact([[runs, 0], [0, runs]]).pvalue < 0.05
+    compared = one(verdict("a", passes, runs), verdict("b", others, runs))
+    assert compared.told_apart is None
+    assert compared.conclusion.endswith(
+        "; no lower pass rate would have been told from that of the better with probability .8"
+    )
+
+
 def test_only_what_was_run_alike_is_compared(verdict: Callable[..., Verdict]) -> None:
     other = verdict("b", 0, 20)
     for changes in (
