@@ -78,7 +78,8 @@ def place_to_keep(model: Path) -> Path:
     """
     sha256 = file_hash(model)
     places = (model.with_name(f"{model.stem}.previous{number}{model.suffix}") for number in _numbers())
-    return next(place for place in places if not place.exists() or file_hash(place) == sha256)
+    # Whoever made the folder may have put a pipe or a device there, which has no end.
+    return next(place for place in places if not place.exists() or (place.is_file() and file_hash(place) == sha256))
 
 
 def _numbers() -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Tests of what a training leaves (a model, checkpoints, a program's files) beside what was there before."""
 
 import errno
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from harness.evidence.files.work_folder import WorkFolder
 from harness.run.requested_run import Run
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.own_program import publish_program
+from harness.training.publish import place_to_keep
 from harness.training.state import new_state
 from tests.harness.training.scripted_attempts import (
     DONE,
@@ -111,6 +114,18 @@ def test_no_model_that_was_kept_is_replaced_by_a_later_one(training: TrainingUnd
     model.write_text("model 2", encoding="utf-8")
     training.state = new_state("key", "cpu-plain", None)
     assert [one.name for one in training.train(DONE).replaced] == ["bars.previous-2.pt"]
+
+
+def test_a_pipe_or_a_folder_where_a_model_would_be_kept_is_left_alone(tmp_path: Path) -> None:
+    model, pipe, folder = (tmp_path / name for name in ("bars.pt", "bars.previous.pt", "bars.previous-2.pt"))
+    model.write_text("of last week", encoding="utf-8")
+    os.mkfifo(pipe)
+    folder.mkdir()
+    # Whatever waits for a writer of the pipe gets one, so that it fails and does not hang.
+    with os.fdopen(os.open(pipe, os.O_RDWR), "wb") as writer:
+        threading.Timer(5, writer.close).start()
+        assert place_to_keep(model).name == "bars.previous-3.pt"
+        assert not writer.closed
 
 
 def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
