@@ -7,13 +7,14 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.hashes import file_hash, json_hash
+from harness.base.files.locks import locked
 from harness.base.files.storage import copy_durably, write_durably, write_json
 from harness.base.paths import CACHE, LOCKS
 from harness.base.silent_hosts import note_silent, said_of_silent
@@ -140,7 +141,12 @@ def ensure_lock(stack: Stack, digest: str | None = None, python: str | None = No
         UserError: when the wheel index cannot be reached, or lacks a wheel.
     """
     lock = lock_file(stack, python, build)
-    return lock if lock.is_file() else make_lock(stack, lock, digest, python, build)
+    if not lock.is_file():
+        with _one_at_a_time(lock):
+            # Another command may have made it meanwhile.
+            if not lock.is_file():
+                _make_lock(stack, lock, digest, python, build)
+    return lock
 
 
 def make_lock(
@@ -151,6 +157,17 @@ def make_lock(
     Raises:
         UserError: when the wheel index cannot be reached, or lacks a wheel.
     """
+    with _one_at_a_time(lock):
+        return _make_lock(stack, lock, digest, python, build)
+
+
+def _one_at_a_time(lock: Path) -> AbstractContextManager[None]:
+    """Let one command at a time make a lock: two would write to one temporary file."""
+    # The folder of committed locks has nothing but pins and locks.
+    return locked(CACHE / "locks" / f"{lock.stem}.lock")
+
+
+def _make_lock(stack: Stack, lock: Path, digest: str | None, python: str | None, build: Build) -> Path:
     lock.parent.mkdir(parents=True, exist_ok=True)
     temporary = lock.with_suffix(".tmp")
     target = ["--python-version", python or stack.python, "--python-platform", "x86_64-manylinux_2_28"]

@@ -1,7 +1,10 @@
 import re
 import shutil
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
@@ -175,6 +178,25 @@ def test_an_index_that_does_not_answer_is_distinguished_from_wheels_that_are_wro
     with pytest.raises(UserError) as caught:
         pins.try_sources(matrix.stacks["cpu"], "pip", "sync")
     assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_two_commands_that_need_the_same_lock_resolve_it_once(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    both, resolved = Barrier(2, timeout=1), list[str | Path]()
+
+    def uv(*words: str | Path) -> str:
+        resolved.append(words[-1])
+        with suppress(BrokenBarrierError):
+            both.wait()
+        Path(words[words.index("-o") + 1]).write_text(f"polars==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
+        return ""
+
+    monkeypatch.setattr(pins, "uv", uv)
+    with ThreadPoolExecutor(2) as commands:
+        locks = set(commands.map(pins.ensure_lock, [matrix.stacks["rocm7.2-torch2.11.0"]] * 2))
+    assert (len(resolved), len(locks)) == (1, 1)
 
 
 def test_a_base_that_brings_torch_brings_its_numpy_too(matrix: Matrix) -> None:
