@@ -223,7 +223,8 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
         verb = "makes runs pass" if found.effect == "helps" else "makes runs fail"
         yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."
     if found.conclusion == "found":
-        yield f"What matters: {names}. Alone, in fresh runs: {_passed(found.confirmed)}."
+        only = "Set together, without the others" if len(found.variables) > 1 else "Alone"
+        yield f"What matters: {names}. {only}, in fresh runs: {_passed(found.confirmed)}."
         for name, runs in found.without.items():
             yield f"  without {name}: {_passed(runs)}"
         if found.rest_too:

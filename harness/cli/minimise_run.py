@@ -60,7 +60,7 @@ def minimise_run(
     if run in settings.matrix.cells:
         raise UserError(f"{run} is a cell: --over {over} takes a run of it that failed; `matrix status {run}` has them")
     record = read_record(run_folder(settings.results, run))
-    require_shrinkable(record)
+    require_shrinkable(record, over)
     for name in ("workload", "lookback"):
         if options[name] is not None:
             raise UserError(f"--{name}: a run is repeated with its own; leave it out")

@@ -82,8 +82,8 @@ def require_failed(record: Record) -> None:
         raise UserError(f"{said}; `matrix status` lists the runs")
 
 
-def require_shrinkable(record: Record) -> None:
-    """Refuse a run that cannot be made smaller.
+def require_shrinkable(record: Record, over: Over = "data") -> None:
+    """Refuse a run of which no smaller part can be made, or none that could fail in the same way.
 
     Raises:
         UserError: saying why.
@@ -97,6 +97,11 @@ def require_shrinkable(record: Record) -> None:
         )
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
+    if over == "steps" and record.result is not None:
+        raise UserError(
+            f"{run_id}: trained to its end, and {record.ended} was found after it, which a run that is ended sooner "
+            "does not come to; --over data or --over shape makes it smaller"
+        )
 
 
 def failed_run(record: Record, cell: Cell, workloads: dict[str, Workload], data: Path | None) -> FailedRun:
@@ -309,4 +314,4 @@ class _Enough:
             self._before += self._last
         self._last = line.done
         if self._before + self._last >= self._most:
-            raise EnoughSteps(f"ended on purpose after {self._before + self._last} steps")
+            raise EnoughSteps(f"the search after {self._before + self._last} steps")

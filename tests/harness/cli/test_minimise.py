@@ -85,6 +85,11 @@ def test_what_was_found_in_words(settings: Settings, invoke_minimise: Callable[.
     ("changes", "status", "sentence"),
     [
         ({"effect": "helps"}, 0, "makes runs pass"),
+        (
+            {"variables": frozenset({"A", "B"})},
+            0,
+            "What matters: A, B. Set together, without the others, in fresh runs: 0 of",
+        ),
         ({"rest_too": True}, 0, "The other variables do the same without these"),
         ({"rest_too": None}, 0, "was not seen"),
         ({"conclusion": "no-difference", "effect": None, "variables": frozenset()}, 0, "no difference shown"),

@@ -206,6 +206,18 @@ def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Recor
         require_shrinkable(make_record("r", "failed", injected_fault="segv@3/0"))
 
 
+def test_fewer_steps_are_refused_where_the_failure_was_found_after_the_last(
+    make_record: Callable[..., Record],
+) -> None:
+    found_later = make_record("r", "failed", "wrong-result")
+    found_later = found_later.model_copy(update={"result": make_record("s", "completed").result})
+    assert found_later.result is not None
+    with pytest.raises(UserError, match=r"trained to its end, and failed \(wrong-result\) was found after it"):
+        require_shrinkable(found_later, "steps")
+    require_shrinkable(found_later, "shape")
+    require_shrinkable(make_record("r", "failed", "crash"), "steps")
+
+
 def test_other_data_is_refused(make_record: Callable[..., Record], matrix: Matrix, tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("other", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe.csv")
