@@ -48,7 +48,7 @@ from harness.environments.docker.own_images import (
     own_ids,
     remember,
 )
-from harness.environments.docker.source_state import NO_TIME, source_revision
+from harness.environments.docker.source_state import NO_TIME, forget_source, source_revision
 from harness.environments.in_use import keep_in_place
 from harness.environments.python.pins import ensure_lock
 from harness.host.engine import Engine
@@ -59,6 +59,10 @@ from harness.matrix.stacks import Stack
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
+
+
+class InputsChangedError(UserError):
+    """The inputs of an image were changed while its files were collected."""
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
@@ -96,7 +100,12 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
     with locked(lock_of_builds(stack.name), notify):
         image = _find_stack(engine, stack, own=own)
         if image is None:
-            image = _build_stack(engine, stack, notify, own=own)
+            try:
+                image = _build_stack(engine, stack, notify, own=own)
+            except InputsChangedError as error:
+                # What was fetched is kept.
+                notify(f"{error}; building it again")
+                image = _build_stack(engine, stack, notify, own=own)
         elif _context(stack).exists():
             # A harness was killed, and its builder went on to the end.
             _clear(engine, stack)
@@ -112,6 +121,8 @@ def _find_stack(engine: Engine, stack: Stack, *, own: bool) -> Image | None:
 def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool) -> Image:
     # Check for a builder before anything is fetched.
     _ = engine.builder
+    # The command may have begun hours ago.
+    forget_source()
     base = ensure_base(engine, stack, notify)
     lock = ensure_lock(stack, digest_of_base(base, stack))
     # Do this first, because the hash of the app depends on whether there is a compiled part.
@@ -162,6 +173,7 @@ def build_part(
         shutil.rmtree(context, ignore_errors=True)
         _note_copies(engine, stack)
         fill(context)
+        _require_unchanged(engine, stack, kind, inputs)
         notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
         text = stack_part(stack, base_reference(stack), len(listed_layers(context)) + 1)
         target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
@@ -170,6 +182,17 @@ def build_part(
     finally:
         _clear(engine, stack)
     return _built(engine, tag)
+
+
+def _require_unchanged(engine: Engine, stack: Stack, kind: str, inputs: Mapping[str, str]) -> None:
+    """Refuse files that are not those that the labels name: a `git pull` may come while gigabytes are fetched.
+
+    Raises:
+        InputsChangedError: when an input was changed since the labels were made.
+    """
+    now = inputs_of(engine, stack)
+    if (now.runtime_labels if kind == "runtime" else now.labels) != inputs:
+        raise InputsChangedError(f"stack {stack.name}: what its image is made from was changed meanwhile")
 
 
 def _context(stack: Stack) -> Path:

@@ -34,6 +34,12 @@ def source_revision() -> str | None:
     return f"{commit}{DIRTY if changed else ''}"
 
 
+def forget_source() -> None:
+    """Look at the source again when it is asked for next: people commit and pull while a campaign goes on."""
+    source_revision.cache_clear()
+    newest_of.cache_clear()
+
+
 def is_dirty(revision: str | None) -> bool:
     """Return whether a revision includes uncommitted changes, which cannot be reproduced."""
     return revision is not None and revision.endswith(DIRTY)

@@ -9,7 +9,7 @@ from docker.errors import ImageNotFound
 
 from harness.base.errors import UserError
 from harness.environments.docker import build, own_images
-from harness.environments.docker.images import Image
+from harness.environments.docker.images import Image, Inputs
 from harness.host.engine_client import TooLargeAnswerError
 from harness.matrix.cells import Matrix
 
@@ -65,3 +65,47 @@ def test_what_a_builder_prints_need_not_be_text(tmp_path: Path, monkeypatch: pyt
     engine: Any = SimpleNamespace(builder=builder, folder=tmp_path)
     with pytest.raises(UserError, match="could not be built: "):
         build._build(engine, "cpu", "FROM scratch", {}, ())
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_an_image_has_the_label_of_the_app_that_is_in_it_whatever_is_changed_meanwhile(
+    times: int, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The app is changed, `times` times, between the look at the inputs and the copy of the app."""
+    app, built, said, looks = ["app 0"], dict[str, tuple[str, str]](), list[str](), list[str]()
+    stack = matrix.stacks["cpu"]
+    runtime = Image("sha256:r", {"vpoc.matrix.stack": "cpu", "vpoc.matrix.inputs": "0" * 64}, (), 1)
+
+    def fill_app(context: Path) -> None:
+        context.mkdir(parents=True)
+        if len(looks) <= times:
+            app[0] = f"app {len(looks)}"
+        (context / "app").write_text(app[0])
+
+    def of_builder(_: Any, name: str, __: str, labels: dict[str, str], *___: Any) -> None:
+        built[name] = labels["vpoc.matrix.app"], (tmp_path / "cpu" / "app").read_text()
+
+    monkeypatch.setattr(build, "BUILDS", tmp_path)
+    monkeypatch.setattr(own_images, "OWN_IMAGES", tmp_path / "own")
+    monkeypatch.setattr(build, "inputs_of", lambda *_: Inputs(stack, "base", "pins", "lock", app[0], "recipe"))
+    monkeypatch.setattr(build, "forget_source", lambda: looks.append("again"))
+    monkeypatch.setattr(build, "find_runtime_image", lambda *_: runtime)
+    monkeypatch.setattr(build, "_built", lambda *_: runtime)
+    for name in ("_find_stack", "ensure_base", "ensure_lock", "digest_of_base", "ensure_kernel", "keep_in_place"):
+        monkeypatch.setattr(build, name, lambda *_, **__: None)
+    for name in ("_note_copies", "_tag"):
+        monkeypatch.setattr(build, name, lambda *_: None)
+    monkeypatch.setattr(build, "fill_app", fill_app)
+    monkeypatch.setattr(build, "_build", of_builder)
+    engine: Any = SimpleNamespace(builder=None)
+    if times == 2:
+        with pytest.raises(UserError, match=r"^stack cpu: what its image is made from was changed meanwhile$"):
+            build.ensure_stack_image(engine, stack, said.append)
+        assert built == {}
+    else:
+        build.ensure_stack_image(engine, stack, said.append)
+        assert built == {"cpu": (f"app {times}", f"app {times}")}
+    assert [line for line in said if "again" in line] == (
+        ["stack cpu: what its image is made from was changed meanwhile; building it again"] * min(times, 1)
+    )
+    assert not (tmp_path / "cpu").exists()
