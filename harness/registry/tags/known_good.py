@@ -135,8 +135,10 @@ def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
 
 def lock_of(evidence: KnownGood) -> str | None:
     """Return the SHA-256 of this checkout's lock for the stack of a tag; None if it has none."""
-    file = LOCKS / f"{evidence.stack}.txt"
-    return file_hash(file) if file.is_file() else None
+    # Where the code of each GPU is packages of its own, the lock names the GPUs.
+    names = (evidence.stack, "-".join((evidence.stack, *evidence.gfx)))
+    found = (file for file in (LOCKS / f"{name}.txt" for name in names) if file.is_file())
+    return next(map(file_hash, found), None)
 
 
 def _of_another_device(evidence: KnownGood, host: HostFacts) -> str | None:

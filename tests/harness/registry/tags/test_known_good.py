@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from harness.base.files.hashes import file_hash
+from harness.environments.python.pins import lock_name
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
 from harness.registry.tags import known_good
 from harness.registry.tags.known_good import (
     KnownGood,
     NotForThisHostError,
     NothingPromotedError,
+    lock_of,
     resolve_tag,
     why_not_usable,
 )
@@ -189,6 +192,15 @@ def test_the_lock_of_this_checkout_is_looked_at(
     lock.write_text("torch==2\n")
     with pytest.raises(NotForThisHostError, match="the lock of cpu has changed"):
         resolve_tag(None, host, results, NOW)
+
+
+def test_a_lock_for_the_packages_of_one_gpu_is_looked_at_too(of_gpu: Evidence, matrix: Matrix, tmp_path: Path) -> None:
+    stack = matrix.stacks["rocm10.0.0-torch2.13.0"].model_copy(update={"targets": ("gfx1100",)})
+    lock = tmp_path / "locks" / f"{lock_name(stack)}.txt"
+    lock.parent.mkdir()
+    lock.write_text("torch==2\n")
+    assert lock_of(of_gpu(stack=stack.name)) == file_hash(lock)
+    assert lock_of(of_gpu(stack=stack.name, gfx=("gfx1030",))) is None
 
 
 def test_a_tag_from_before_its_own_host_changed_is_refused_there(of_gpu: Evidence, gpu_host: HostFacts) -> None:
