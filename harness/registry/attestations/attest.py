@@ -106,6 +106,6 @@ def is_as_locked(cell: Cell, image: Image, contents: Contents) -> bool:
     lock = lock_file(cell.stack)
     if not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
         return False
-    if differing := not_as_locked(contents, locked_versions(lock)):
+    if differing := not_as_locked(contents, locked_versions(lock), cell.stack):
         raise UserError(f"{cell.id}: is not what its lock names: {'; '.join(differing[:SHOWN])}; build it again")
     return True

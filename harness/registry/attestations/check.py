@@ -67,10 +67,12 @@ def _beside(repository: str, digest: str, known: Mapping[str, PublicKey]) -> lis
 def _of_lock(image: Image, matrix: Matrix, contents: Contents) -> ImageCheck:
     stack = matrix.stacks.get(image.labels.get(f"{PREFIX}.stack", ""))
     lock = lock_file(stack) if stack else None
-    if lock is None or not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
+    if stack is None or lock is None or not lock.is_file() or file_hash(lock) != image.labels.get(f"{PREFIX}.lock"):
         return ImageCheck("lock", None, "its lock is not that of this checkout; check out its revision")
-    differing = not_as_locked(contents, locked_versions(lock))
-    told = "; ".join(differing) or f"all {len(contents.python)} packages are those that {lock.name} names"
+    locked = locked_versions(lock)
+    differing = not_as_locked(contents, locked, stack)
+    others = "those of the base image" if stack.torch_from_base else "the app"
+    told = "; ".join(differing) or f"installed are the {len(locked)} packages that {lock.name} names, and {others}"
     return ImageCheck("lock", not differing, told)
 
 

@@ -20,6 +20,7 @@ from harness.base.text import safe_text
 from harness.environments.docker.image_tree import image_files
 from harness.environments.docker.images import Image
 from harness.host.engine import Engine
+from harness.matrix.stacks import Stack
 
 SITE = re.compile(r"opt/venv/lib/python[\d.]+/site-packages/[^/]+\.dist-info/METADATA")
 PACKAGES = "var/lib/dpkg/status"
@@ -64,9 +65,13 @@ def contents_of_image(engine: Engine, image: Image) -> Contents:
     return Contents(python, debian)
 
 
-def not_as_locked(contents: Contents, locked: Mapping[str, str]) -> list[str]:
-    """Return the differences between the installed packages and a lock, one per line; the app itself is in no lock."""
-    installed = {name: version for name, version in contents.python.items() if name != APP_PACKAGE}
+def not_as_locked(contents: Contents, locked: Mapping[str, str], stack: Stack) -> list[str]:
+    """Return the differences between the installed packages and a lock, one per line; the app itself is in no lock.
+
+    Neither is what a base image with torch brings into the same environment, as AMD's does.
+    """
+    of_base = {name for name in contents.python if stack.torch_from_base and name not in locked}
+    installed = {name: version for name, version in contents.python.items() if name not in {APP_PACKAGE, *of_base}}
     return [
         f"{name}: the lock names {locked.get(name, 'none')}, installed is {installed.get(name, 'none')}"
         for name in sorted(locked.keys() | installed.keys())
