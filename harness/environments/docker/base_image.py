@@ -37,9 +37,15 @@ class NoAnswerForBaseError(NoBaseImageError, NoAnswerError):
 
 def digest_of_base(base: Image, stack: Stack) -> str | None:
     """Return the digest under which the base came from its registry; None for a base that was made here."""
-    name, _ = parse_repository_tag(stack.base)
-    digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
-    return digests[0] if digests else None
+    wanted = _place_of(parse_repository_tag(stack.base)[0])
+    named = (name.partition("@") for name in base.digests)
+    return next((digest for name, _, digest in named if _place_of(name) == wanted), None)
+
+
+def _place_of(name: str) -> tuple[str, str]:
+    """Return registry and repository: an engine says `python` for `docker.io/library/python`."""
+    registry, repository = resolve_repository_name(name)
+    return registry, repository.removeprefix("library/")
 
 
 def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:

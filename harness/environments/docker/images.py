@@ -28,6 +28,7 @@ from harness.matrix.stacks import Stack
 
 # Local repositories: people use cells, which are made from stacks, which are made from runtimes.
 CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"
+DOCKER_HUB = "docker.io/"
 PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
 REVISION = "org.opencontainers.image.revision"
@@ -156,8 +157,11 @@ def name_by_labels(labels: Mapping[str, str]) -> str:
 
 
 def repository_in(registry: str) -> str:
-    """The repository with the images of cells in a registry such as `ghcr.io/me`."""
-    return f"{registry.rstrip('/')}/{CELLS}"
+    """The repository with the images of cells in a registry such as `ghcr.io/me`, as engines name it.
+
+    They leave out the host of Docker Hub, and what is pulled is found, and its signatures, by the engine's name.
+    """
+    return f"{registry.rstrip('/').removeprefix(DOCKER_HUB)}/{CELLS}"
 
 
 def cell_tag(cell: Cell) -> str:

@@ -7,7 +7,8 @@ import pytest
 from docker.errors import APIError
 
 from harness.environments.docker import base_image
-from harness.environments.docker.base_image import NoBaseImageError, ensure_base
+from harness.environments.docker.base_image import NoBaseImageError, digest_of_base, ensure_base
+from harness.environments.docker.images import Image
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 
@@ -71,3 +72,19 @@ def test_a_registry_that_lacks_one_base_is_asked_for_another(matrix: Matrix) -> 
     assert "cannot be pulled: manifest for python:3.11 not found" in engine.refused(stack, "python:3.11")
     engine.refused(stack, "python:3.12")
     assert len(engine.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "digest"),
+    [
+        ("python:3.11-slim-bookworm", "sha256:b"),
+        ("docker.io/library/python:3.11-slim-bookworm", "sha256:b"),
+        ("mirror.example/python:3.11-slim-bookworm", "sha256:a"),
+        ("docker.io/me/python:3.11-slim-bookworm", "sha256:c"),
+        ("other.example/python:3.11-slim-bookworm", None),
+    ],
+)
+def test_a_base_has_the_digest_of_its_own_registry(base: str, digest: str | None, matrix: Matrix) -> None:
+    names = ("mirror.example/python@sha256:a", "python@sha256:b", "me/python@sha256:c")
+    image = Image("sha256:1", {}, (), 1, digests=names)
+    assert digest_of_base(image, matrix.stacks["cpu"].model_copy(update={"base": base})) == digest

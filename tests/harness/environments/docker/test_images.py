@@ -21,6 +21,7 @@ from harness.environments.docker.images import (
     find,
     informative_labels,
     inputs_of,
+    repository_in,
 )
 from harness.environments.docker.source_state import newest_of, source_revision
 from harness.matrix.cells import Matrix
@@ -30,6 +31,13 @@ from harness.matrix.cells import Matrix
 def test_an_image_follows_the_contract_that_its_label_names_or_the_old_one(label: str, contract: int) -> None:
     assert Image("sha256:1", {"vpoc.matrix.contract": label}, (), 1).contract == contract
     assert Image("sha256:1", {}, (), 1).contract == 1
+
+
+@pytest.mark.parametrize("registry", ["me", "docker.io/me", "docker.io/me/"])
+def test_an_image_of_docker_hub_has_the_name_that_an_engine_gives_it(registry: str) -> None:
+    """An engine answers with `me/vpoc@sha256:...` for an image pulled as `docker.io/me/vpoc`."""
+    assert repository_in(registry) == "me/vpoc"
+    assert repository_in("ghcr.io/docker.io/me") == "ghcr.io/docker.io/me/vpoc"
 
 
 def test_an_image_that_is_built_here_follows_the_present_contract(matrix: Matrix) -> None:
