@@ -9,9 +9,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from harness.base import certificates
 from harness.base.errors import UserError
 from harness.base.paths import APP
 from harness.environments import app_wheel, compiled_kernel, environment
@@ -70,6 +72,28 @@ def test_the_same_source_gives_the_same_bytes_by_a_compiler_that_is_as_locked_an
             place_kernel(app)
         assert "\n" not in str(caught.value)
     assert not program.exists()
+
+
+def test_the_compiler_is_fetched_with_the_authority_that_the_user_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = []
+
+    def pip(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        trusted.append(Path(env["PIP_CERT"]).read_text(encoding="ascii"))
+        return subprocess.CompletedProcess((), 1, "", "no network")
+
+    (tmp_path / "ca.pem").write_text("of our own", encoding="ascii")
+    monkeypatch.setenv("MATRIX_CA", str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(certificates, "CACHE", tmp_path)
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
+    monkeypatch.setattr(compiled_kernel, "subprocess", SimpleNamespace(run=pip))
+    with (
+        pytest.raises(compiled_kernel.CompilerMissingError, match="cannot be fetched: no network"),
+        compiled_kernel.fetched_compiler(),
+    ):
+        pytest.fail("there is none")
+    assert trusted[0].startswith("of our own")
 
 
 def test_it_is_in_the_wheel(tmp_path: Path) -> None:
