@@ -73,7 +73,7 @@ def isolate_command(
         each = "each as long as these epochs take"
     suspect = suspect_of(cell, failed.workload if failed else workload.name, bench)
     question = question_about(suspect, matrix, workload, bench, stacks)
-    what = f"runs of {work_repeated(workload, failed)} {question.places_in_words}"
+    what = f"{work_repeated(workload, failed)}; new runs {question.places_in_words}"
     with search_shown(settings) as display:
         display.notice(f"{what}; at most {max_runs}, {each}; --workload names another")
         answer = isolate_fault(bench, question, workload, display, max_runs)

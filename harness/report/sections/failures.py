@@ -161,7 +161,8 @@ def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     helped = [found for found in one.helped if found.preset in explanation.presets]
     with_success = {found.preset for found in helped}
     tried = [name for name in explanation.presets if name in one.presets and name not in with_success]
-    in_vain = f" Tried, with the same failure: {names(tried)}." if tried else ""
+    in_vain = f" But tried here, with the same failure: {names(tried)}." if tried else ""
+    helps = "What often helps" if tried else "What helps"
     times = [f"`{found.cell}` passed {found.passes} of {many(found.runs, 'run')}" for found in helped]
     passed = f" Tried on the same work: {listed(times)}." if times else ""
-    return f"{said} {cause}. What helps: {remedy}.{in_vain}{passed}"
+    return f"{said} {cause}. {helps}: {remedy}.{in_vain}{passed}"

@@ -84,7 +84,7 @@ def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
     bench, question, workload, done = ask(*options, workload=failed, options={"strategy": "ddp"})
     data = bench.data and bench.data.name
     assert (workload.name, workload.strategy, question.gpus, data, bench.executor_name) == repeated, done
-    assert f"runs of {said} in {CELL}" in " ".join(done.stderr.split())
+    assert f"{said}; new runs in {CELL}" in " ".join(done.stderr.split())
     assert "; at most 40, each " in done.stderr
 
 
