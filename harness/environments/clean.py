@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from harness.base.files.hashes import json_hash
 from harness.base.files.locks import locked
 from harness.base.files.tree_removal import remove_below
@@ -21,7 +19,7 @@ from harness.base.paths import ENVIRONMENTS
 from harness.environments.docker.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS, name_by_labels, tag_of_cell
 from harness.environments.docker.own_images import own_ids
 from harness.environments.environment import STAMP
-from harness.environments.in_use import try_exclusive_use
+from harness.environments.in_use import process_in, try_exclusive_use
 from harness.environments.python.programs import PROGRAMS, remove_copy
 from harness.host.engine import Engine
 from harness.host.engine_errors import ENGINE_ERRORS, engine_errors, explain
@@ -107,7 +105,7 @@ def _remove(one: Made, engine: Engine | None) -> str | None:
 
 def _folders(kind: str, found: Iterable[Path]) -> Iterator[Made]:
     for folder in sorted(found):
-        kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
+        kept = f"process {pid} runs in it" if (pid := process_in(folder)) else None
         # What is behind it was not made here.
         kept = "it is a link" if folder.is_symlink() else kept
         yield Made(kind, folder.name, str(folder), _bytes_of(folder), kept)
@@ -160,7 +158,7 @@ def _remove_image(one: Made, engine: Engine | None) -> str | None:
 
 def _remove_environment(folder: Path) -> str | None:
     with locked(folder.with_name(f"{folder.name}.lock")):
-        if pid := _process_in(folder):
+        if pid := process_in(folder):
             return f"process {pid} runs in it"
         # Remove the stamp first, because a half-removed environment must not count as one.
         (folder / STAMP).unlink(missing_ok=True)
@@ -169,17 +167,6 @@ def _remove_environment(folder: Path) -> str | None:
             return remove_below(parent, folder.name)
         finally:
             os.close(parent)
-
-
-def _process_in(folder: Path) -> int | None:
-    """Return a process whose interpreter is in a folder; None if there is none."""
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline()[:1] and Path(process.cmdline()[0]).is_relative_to(folder):
-                return process.pid
-        except (psutil.Error, OSError, IndexError):
-            continue
-    return None
 
 
 def _bytes_of(folder: Path) -> int:

@@ -16,11 +16,11 @@ from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import NoSpaceError, UserError
 from harness.base.files.file_system_sync import sync_file_system
 from harness.base.files.hashes import file_hash, json_hash, tree_hash
-from harness.base.files.locks import locked
+from harness.base.files.locks import SHORT_LOCK_SECONDS, locked
 from harness.base.files.storage import write_json
 from harness.base.paths import APP, APPS, ENVIRONMENTS, REHEARSAL
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
-from harness.environments.in_use import keep_in_place
+from harness.environments.in_use import keep_in_place, wait_for_processes
 from harness.environments.python import pins
 from harness.environments.python.interpreters import choose_python, ensure_python
 from harness.environments.python.pins import Build, UnreachableError
@@ -148,6 +148,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
     with locked(folder.with_name(f"{folder.name}.lock"), notify):
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
+            # One of another command, such as a training of days, would lose what it has yet to import.
+            wait_for_processes(folder, SHORT_LOCK_SECONDS, notify)
             (folder / STAMP).unlink(missing_ok=True)
             download, disk = stack.budget.download, stack.budget.disk
             what = f"downloads at most {download:g} GB, takes {disk:g} GB of disk and some minutes"

@@ -250,7 +250,7 @@ def test_what_another_name_holds_is_not_counted(place: Path) -> None:
 
 def test_an_environment_in_use_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = SimpleNamespace(pid=7, cmdline=lambda: [str(place / "envs/rocm/bin/python"), "-m", "vpoc"])
-    monkeypatch.setattr("harness.environments.clean.psutil.process_iter", lambda: [process])
+    monkeypatch.setattr("psutil.process_iter", lambda: [process])
     (one,) = made_by_stacks(None, place / "envs", place / "programs")
     assert one.kept == "process 7 runs in it"
     assert list(remove([one], None, place / "envs")) == []

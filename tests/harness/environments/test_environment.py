@@ -2,15 +2,16 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.base.errors import UserError
+from harness.base.errors import InUseError, UserError
 from harness.base.paths import LOCKS
-from harness.environments import environment
+from harness.environments import environment, in_use
 from harness.environments.capabilities import capabilities_of
 from harness.environments.environment import STAMP, ensure_environment, host_environment, identify
 from harness.environments.python import interpreters, pins
@@ -110,6 +111,38 @@ def test_another_python_makes_another_environment(
     assert uv.synced == ["cpu-py3.13", "cpu"]
     assert before.identity["interpreter"] != after.identity["interpreter"]
     assert before.identity["lock"] != after.identity["lock"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_environment_in_which_a_process_runs_is_not_made_again(
+    ends: bool, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock was changed, as by `git pull`, while another command trains there."""
+    lock = tmp_path / "locks" / "cpu-py3.13.txt"
+    lock.write_text("here", encoding="utf-8")
+    uv = use(FakeUv(lambda _: None), monkeypatch)
+    python = ensure_environment(stack).python
+    lock.write_text("changed", encoding="utf-8")
+    monkeypatch.setattr(environment, "SHORT_LOCK_SECONDS", 60.0 if ends else 0.2)
+    monkeypatch.setattr(in_use, "LOOK_SECONDS", 0.1)
+    said: list[str] = []
+    with subprocess.Popen([python, "-c", "input()"], stdin=subprocess.PIPE) as process:
+
+        def notify(line: str) -> None:
+            said.append(line)
+            if ends:
+                process.kill()
+                process.wait()
+
+        if ends:
+            ensure_environment(stack, notify)
+        else:
+            with pytest.raises(InUseError, match=rf"but process {process.pid} runs in it; give the command again"):
+                ensure_environment(stack, notify)
+            process.kill()
+    assert said[0].endswith(f"has to be made again: waiting for the end of process {process.pid}, which runs in it")
+    assert len(uv.synced) == 1 + ends
+    assert (python.parents[1] / STAMP).exists(), "what was made before is still there"
 
 
 def test_a_rehearsal_does_not_say_that_it_downloads(
