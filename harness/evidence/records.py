@@ -38,7 +38,8 @@ OfFolder = TypeVar("OfFolder", Intent, Record)
 TRAINING = "train"
 # Mode of a folder that only its owner may enter.
 CLOSED = 0o700
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+LONGEST_RUN_ID = 120
+RUN_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_RUN_ID - 1}}}")
 
 
 def check_run_id(run_id: str) -> None:

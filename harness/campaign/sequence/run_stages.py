@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 
 from harness.base.errors import UnhealthyHostError
+from harness.base.files.hashes import json_hash
 from harness.base.silent_hosts import forget_silent
 from harness.base.wording import size_in_words
 from harness.campaign.bench.bench import StackUnavailableError
@@ -25,6 +26,7 @@ from harness.campaign.runner import Runner
 from harness.environments.capabilities import GB, room_needed
 from harness.evidence.files.run_files import Record
 from harness.evidence.gpus.health_log import unhealthy_gpus
+from harness.evidence.records import LONGEST_RUN_ID
 from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.cells import Cell
 from harness.matrix.stacks import Stack
@@ -38,6 +40,9 @@ from harness.search.stages.search import StageEnd, StageSearch
 
 # Seconds after which unhealthy GPUs are probed again, because a person or the driver may have reset them.
 RECHECK_SECONDS = 1800.0
+# The longest other parts of a run's id: its campaign, its number and its attempt.
+_AROUND = "20261129T120000Z-0123ab-c---12345-again12"
+HASH_LENGTH = 8
 
 
 def run_stages(
@@ -276,10 +281,18 @@ class _Stages:
 
 
 def placement_of(wanted: StageRun) -> str:
-    """Return the part of a run's id that distinguishes runs of a cell with different options or on different GPUs."""
+    """Return the part of a run's id that distinguishes runs of a cell with different options or on different GPUs.
+
+    Where the id would be too long, a hash takes the place of some words.
+    """
     options = (_value(value) for _, value in wanted.setting.options)
     words = (wanted.stage, *((wanted.setting.strategy,) if len(wanted.gpus) > 1 else ()), *options)
-    return f"-{'-'.join(words)}-gpu{'-'.join(map(str, wanted.gpus))}"
+    said, gpus = "-".join(words), f"-gpu{'-'.join(map(str, wanted.gpus))}"
+    room = LONGEST_RUN_ID - len(_AROUND) - len(wanted.cell.id) - len(gpus)
+    if len(said) > room:
+        told = json_hash(said)[:HASH_LENGTH]
+        said = f"{said[: max(0, room - len(told) - 1)].rstrip('-')}-{told}"
+    return f"-{said}{gpus}"
 
 
 def _value(value: object) -> str:

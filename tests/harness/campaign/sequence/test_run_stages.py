@@ -27,6 +27,7 @@ from harness.environments.capabilities import Capabilities
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_files import Explanation, Record
 from harness.evidence.index import Index
+from harness.evidence.records import check_run_id, new_run_id
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
@@ -518,6 +519,22 @@ def test_ids_differ_where_what_is_run_differs(matrix: Matrix) -> None:
         for setting, on in zip(settings, gpus, strict=True)
     ]
     assert names == ["-one-gpu-gpu0", "-one-gpu-mlp-attention-small-gpu0", "-one-gpu-ddp-gpu0-1"]
+
+
+def test_no_id_is_too_long_whatever_the_stages_changed(matrix: Matrix) -> None:
+    """A run with such an id would end the campaign, and so would the same command."""
+    models = (("model", ("mlp", "attention-small")),)
+    for cell in matrix.cells.values():
+        settings = [
+            Setting(cell, strategy, (*models, ("vpoc_path", path)))
+            for strategy in ("ddp", "model-parallel")
+            for path in ("chunked", "preallocated", "cpu")
+        ]
+        runs = [StageRun("production", one, matrix.workloads["standard"], (0, 1), 1, "") for one in settings]
+        ids = {f"{new_run_id('c')}-{cell.id}{placement_of(run)}-1234-again12" for run in runs}
+        assert len({one.partition(cell.id)[2] for one in ids}) == len(runs)
+        for run_id in ids:
+            check_run_id(run_id)
 
 
 def test_the_campaign_names_its_budget(bench: Staged, matrix: Matrix) -> None:
