@@ -3,10 +3,14 @@
 import fcntl
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from harness.run.carry_out import held_open
+from harness.environments.executors.job import Exit
+from harness.run.carry_out import _run_phases, held_open
+from harness.run.watch.limits import limits_of
 
 
 def test_files_that_are_held_open_cannot_be_leased(tmp_path: Path) -> None:
@@ -46,3 +50,20 @@ def test_so_are_files_of_folders_and_of_many_those_that_are_not_deep(
     assert not [one for one in held if one.is_relative_to("/etc")]
     with shallow[0].open("rb") as seen_by_app:
         fcntl.fcntl(seen_by_app, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+
+@pytest.mark.parametrize("stopped_by", [None, "disk-limit"])
+def test_nothing_more_is_started_after_a_process_that_ended_well_and_yet_too_large(stopped_by: str | None) -> None:
+    class Watching:
+        stopped_by: str | None = None
+        ended_with = None
+
+        def execute(self, *_: object) -> Exit:
+            self.stopped_by = stopped_by
+            return Exit(0)
+
+    phases = {"features": None, "train": None}
+    spec = SimpleNamespace(intent=SimpleNamespace(time_limit=9), phases=phases)
+    exits = dict[str, Exit]()
+    _run_phases(cast("Any", spec), cast("Any", Watching()), limits_of([], "cpu"), exits)
+    assert list(exits) == (["features"] if stopped_by else ["features", "train"])

@@ -34,7 +34,9 @@ from harness.host.gpus import amdgpu
 from harness.host.processes.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
+from harness.run.gpu_health import Checkup
 from harness.run.gpu_probe import PROBE_CHECKS, Probed
+from harness.run.gpu_readiness import Readiness
 from harness.run.requested_run import Run
 from harness.run.run_cell import run_cell
 from harness.run.spec import resolve_run
@@ -426,6 +428,36 @@ def test_what_cannot_be_killed_after_ctrl_c_is_noted_too(bench: Bench, monkeypat
         bench.make(interrupting)
     assert (bench.record.outcome, bench.record.diagnosis) == ("host-fault", "unkillable")
     assert unhealthy_gpus(bench.results, bench.run.host).keys() == {1}
+    # Nobody waits for memory that it will not give back.
+    assert ("after-failure", "memory", True) not in bench.steps
+
+
+def test_a_reset_before_the_run_is_not_the_runs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset_then_well(_: Checkup) -> Readiness:
+        text = f"3,1,{time.monotonic() * 1e6:.0f},-;amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!\n"
+        (bench.tree.root / "dev/kmsg").write_text(text, encoding="utf-8")
+        time.sleep(0.05)
+        return Readiness({})
+
+    # The time by which a line may come too early is shorter than a reset takes.
+    monkeypatch.setattr("harness.host.kernel_log.SLACK_SECONDS", 0.0)
+    monkeypatch.setattr("harness.run.run_cell.before_run", reset_then_well)
+    assert bench.make().outcome == "failed"
+    assert ("after-failure", "kernel-log", True) in bench.steps
+    assert not counts_of(bench.results)["r1"].gpu_fault
+
+
+def test_steps_that_progress_could_not_be_closed_for_are_handed_to_no_attempt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr("harness.run.run_cell.Accounting.steps", (5,))
+    assert bench.make().steps_accounted == (5,)
+    bench.run = replace(bench.run, run_id="r2")
+    monkeypatch.setattr("harness.run.run_cell.Accounting.close", damaged)
+    assert bench.make().steps_accounted == ()
 
 
 def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
