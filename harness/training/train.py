@@ -84,7 +84,7 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             settings = settings_after(asked, state.begins)
             begin = _next(attempts, settings, job, bench)
             if begin is None:
-                _report_unverified(job, records[-1], display)
+                _report_unverified(job, records, display)
                 return _finish(job, state, file, records[-1], as_dicts, bench, display)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = _once_more(asked, settings, job, bench)
@@ -180,17 +180,24 @@ def _so_far(
     return records, attempts, as_dicts
 
 
-def _report_unverified(job: TrainingJob, last: Record, display: Display) -> None:
-    """Report which part of the model was not verified, if any. `last`: the record of the attempt that trained it."""
+def _report_unverified(job: TrainingJob, records: Sequence[Record], display: Display) -> None:
+    """Report which part of the model was not verified, if any. `records`: of all attempts; the last one trained it."""
+    last = records[-1]
     if why := last.not_verified or (None if job.program else last.intent.not_verified):
         display.problem(f"the model was not verified independently: {why}")
     elif since := sum(last.result.done_before(last.intent.resumed) if last.result else last.intent.resumed):
         display.notice(
             f"the model was verified from step {since} on: other attempts made the steps before, which cannot be "
-            "repeated for comparison; that they were made is known from progress alone"
+            f"repeated for comparison; that they were made is known from progress alone{_taken_over(job, records)}"
         )
     elif any(last.intent.resumed):
         display.notice("the checkpoints could not be read, so the model was trained from its first step on")
+
+
+def _taken_over(job: TrainingJob, records: Sequence[Record]) -> str:
+    """Return how many steps no attempt made, because the user's folder had a checkpoint; empty where there are none."""
+    steps = sum(records[0].intent.resumed)
+    return f"; those up to step {steps} are from a checkpoint in {job.output}, whoever made it" if steps else ""
 
 
 def _finish(

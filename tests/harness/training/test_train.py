@@ -277,6 +277,17 @@ def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for
     )
 
 
+def test_steps_that_only_a_checkpoint_in_the_users_folder_tells_of_are_not_said_to_be_known(
+    training: TrainingUnderTest,
+) -> None:
+    write_checkpoint(training.job.output / "bars_checkpoints", 40)
+    training.job = replace(training.job, resume=True)
+    training.train(Script(step=58), DONE)
+    assert [resumed_at(run) for run in training.bench.made] == [40, 58]
+    told = f"; those up to step 40 are from a checkpoint in {training.job.output}, whoever made it"
+    assert training.display.notices[-1].endswith(f"is known from progress alone{told}")
+
+
 def test_a_model_trained_without_the_checkpoints_it_was_given_is_said_to_be_made_from_its_first_step(
     training: TrainingUnderTest,
 ) -> None:
