@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-from harness.base.wording import percent
+from harness.base.wording import listed, percent
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import BinomialCount
 
@@ -83,12 +83,16 @@ Tested = TypeVar("Tested", bound=GroupComparison)
 
 @dataclass(frozen=True, kw_only=True)
 class CellComparison(GroupComparison):
-    """Two cells on the same kind of host."""
+    """Two cells on the same kind of host.
+
+    `unverified`: those of the two of which some run was to be verified and was not: its pass shows nothing.
+    """
 
     other: str
     host_kind: str
     one: BinomialCount
     two: BinomialCount
+    unverified: tuple[str, ...] = ()
 
     @property
     def pair(self) -> tuple[BinomialCount, BinomialCount]:
@@ -99,7 +103,8 @@ class CellComparison(GroupComparison):
     def in_words(self) -> str:
         """The comparison as in `cpu-plain passed 20 of 20, cpu-strict 3 of 9 (...): they differ`."""
         counts = f"{self.cell} passed {self.one.passes} of {self.one.runs}"
-        return f"{counts}, {self.other} {self.two.passes} of {self.two.runs} {self.conclusion}"
+        doubt = f"; not all runs of {listed(self.unverified)} were verified" if self.unverified else ""
+        return f"{counts}, {self.other} {self.two.passes} of {self.two.runs} {self.conclusion}{doubt}"
 
 
 def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[CellComparison]:
@@ -133,6 +138,7 @@ def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
         scope=verdict.scope,
         one=one,
         two=two,
+        unverified=tuple(side.cell for side in (verdict, other) if not (side.verified or side.own_program)),
         p_value=p_value,
         adjusted=p_value,
     )

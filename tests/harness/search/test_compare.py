@@ -68,6 +68,15 @@ def test_only_what_was_run_alike_is_compared(verdict: Callable[..., Verdict]) ->
     assert compare([verdict("a", 0, 0), other], "a", ["b"]) == []
 
 
+def test_passes_of_runs_that_nothing_verified_are_named(verdict: Callable[..., Verdict]) -> None:
+    sound = verdict("b", 3, 10, verified=True)
+    assert "verified" not in one(verdict("a", 10, 10, verified=True), sound).in_words
+    assert "verified" not in one(verdict("a", 10, 10, verified=False, own_program=True), sound).in_words
+    doubtful = one(verdict("a", 10, 10, verified=False), sound)
+    assert doubtful.in_words.endswith("p = 0.0031; not all runs of a were verified")
+    assert doubtful.plain["unverified"] == ("a",)
+
+
 def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) -> None:
     verdicts = [verdict("a", 20, 20), verdict("b", 15, 20), verdict("c", 19, 20), verdict("d", 5, 20)]
     compared = {c.other: c for c in compare(verdicts, "a", ["b", "c", "d"])}
