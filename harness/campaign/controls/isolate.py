@@ -161,14 +161,16 @@ def plain_cells(matrix: Matrix, rows: Iterable[Row], host_kind: str) -> list[Cel
     """Return the `plain` cells that ran on a GPU of this kind of host, those that completed most often first.
 
     Runs that failed for a reason of their own stack, such as no code for this GPU, say nothing of another stack and are
-    ignored.
+    ignored. So are imported runs: a stack that only ran elsewhere would have to be downloaded first.
     """
     completed: Counter[str] = Counter()
     for row in rows:
-        if row.host_kind == host_kind and row.device != "cpu" and row.diagnosis not in OF_THE_STACK:
+        here = row.host_kind == host_kind and not row.imported
+        if here and row.device != "cpu" and row.diagnosis not in OF_THE_STACK:
             completed[row.cell] += row.outcome == "completed"
     cells = (matrix.cells[cell] for cell, _ in completed.most_common() if cell in matrix.cells)
-    return [cell for cell in cells if not variable_names(cell.preset) and cell.stack.accelerator == "rocm"]
+    usable = (cell for cell in cells if cell.stack.accelerator == "rocm" and not cell.excluded)
+    return [cell for cell in usable if not variable_names(cell.preset)]
 
 
 def hint(

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -340,5 +341,9 @@ def test_the_other_stack_is_the_plain_one_that_completed_most(
         gpu_row("r3", "failed", "missing-arch", cell="rocm7.0-torch2.10.0-plain"),
         gpu_row("r4", "hung", cell="rocm6.3-torch2.8.0-plain"),
         gpu_row("r5", cell="cpu-plain", device="cpu", gpus=()),
+        *(gpu_row(f"i{number}", cell="rocm7.0-torch2.10.0-plain")._replace(imported=True) for number in range(9)),
     ]
     assert [cell.id for cell in plain_cells(matrix, rows, bench.host.kind)] == [OTHER, "rocm6.3-torch2.8.0-plain"]
+    excluded = {OTHER: replace(matrix.cells[OTHER], excluded="it hangs")}
+    fewer = SimpleNamespace(cells={**matrix.cells, **excluded})
+    assert [cell.id for cell in plain_cells(cast("Any", fewer), rows, bench.host.kind)] == ["rocm6.3-torch2.8.0-plain"]
