@@ -111,9 +111,13 @@ def _lock_to_follow(stack: Stack, name: str) -> Path | None:
 
 
 def pins_hash(stack: Stack) -> str:
-    """Return the identity of the versions that a stack names."""
+    """Return the identity of the versions that a stack names, and of the packages for its GPU targets."""
     pins = pins_file(stack)
-    return file_hash(pins) if pins.is_file() else "none"
+    if not pins.is_file():
+        return "none"
+    if not stack.targets:
+        return file_hash(pins)
+    return json_hash([_with_device_code(stack, pins.read_text(encoding="utf-8")), _override(stack)])
 
 
 def provenance(lock: Path) -> dict[str, Any]:
@@ -233,9 +237,9 @@ def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]
         arguments: list[str | Path] = [pins]
         if stack.targets and build == "own":
             arguments += ["--build-constraints", BUILD_TOOLS]
-            if stack.origin.extra_of == "rocm":
+            if text := _override(stack):
                 override = Path(place, "override.txt")
-                override.write_text(f"rocm[libraries,{_extras(stack)}]=={stack.rocm}.*\n", encoding="utf-8")
+                override.write_text(text, encoding="utf-8")
                 arguments += ["--override", override]
         if like:
             versions = re.findall(r"^(?!torch==)[a-z0-9-]+==\S+", like.read_text(encoding="utf-8"), re.MULTILINE)
@@ -250,6 +254,11 @@ def _with_device_code(stack: Stack, text: str) -> str:
     if stack.origin.extra_of == "torch":
         text = re.sub(r"^torch==", f"torch[{_extras(stack)}]==", text, flags=re.MULTILINE)
     return text + "".join(f"{requirement}\n" for requirement in stack.beside)
+
+
+def _override(stack: Stack) -> str:
+    """Return the requirement that replaces torch's own on the device code of every GPU; empty where there is none."""
+    return f"rocm[libraries,{_extras(stack)}]=={stack.rocm}.*\n" if stack.origin.extra_of == "rocm" else ""
 
 
 def _extras(stack: Stack) -> str:

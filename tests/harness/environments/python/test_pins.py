@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,24 @@ def test_each_python_has_a_lock_of_its_own(matrix: Matrix, tmp_path: Path, monke
     assert pins.lock_file(stack, "3.13") != resolved
     (tmp_path / "cpu-py3.13.txt").touch()
     assert pins.lock_file(stack, "3.13") == tmp_path / "cpu-py3.13.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "of_source"),
+    [
+        ("rocm7.14.0-torch2.12.0", {"beside": {"gfx11": "attention=={version}"}}),
+        ("rocm7.14-torch2.14.0", {"extra_of": "torch"}),
+    ],
+)
+def test_a_lock_from_before_a_package_of_the_gpu_was_added_is_not_used(
+    name: str, of_source: dict[str, Any], matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = matrix.stacks[name].model_copy(update={"targets": ("gfx1100",)})
+    before = pins.lock_file(stack)
+    assert pins.lock_file(stack) == before
+    now = stack.origin.model_copy(update=of_source)
+    monkeypatch.setattr(Stack, "origin", property(lambda _: now))
+    assert pins.lock_file(stack) != before
 
 
 def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses_the_label(
