@@ -97,6 +97,9 @@ def test_runs_from_before_a_parameter_changed_on_their_host_are_stale(row: Row) 
     assert (before.run_ids, before.stale, before.changed) == (("r1",), True, ("amdgpu.mes was 0, is 1",))
     # r3 still counts, together with r2: on its machine nothing changed, and both hosts are of one kind.
     assert (since.run_ids, since.stale, since.changed) == (("r2", "r3"), False, ())
+    # Nothing has to run after the change for that.
+    (alone,) = judge(rows[:1], {}, Verdicts(), settings=now)
+    assert (alone.stale, alone.changed) == (True, before.changed)
 
 
 def test_a_host_that_is_not_known_is_as_in_its_newest_run(row: Row) -> None:

@@ -439,6 +439,14 @@ class TestOfTheNamedCell:
         # Runs of this project's app do not tell what a program of the user's can expect.
         assert sentence(of_program=True) == self.SENTENCE
 
+    def test_it_is_out_of_date_only_where_all_its_runs_are_stale(self, matrix: Matrix, on_gpus: MakeRows) -> None:
+        old = on_gpus("no-p2p", 24, environment_hash="old", **TWO)
+        for rows, said in ((old, True), ([*old, *on_gpus("no-p2p", 2, **TWO)], False)):
+            now = {(old[0].cell, old[0].executor): "new" if said else rows[-1].environment_hash}
+            here = judge(rows, now, matrix.verdicts)
+            text = answer_of(known_of(matrix, here), matrix, 2, LastAnswer(NO_P2P, self.SENTENCE)).sentence
+            assert ("But all its runs are stale" in text) is said
+
     def test_one_that_runs_since_surpass_is_not_called_the_most_promising_so_far(
         self, matrix: Matrix, make_rows: MakeRows
     ) -> None:

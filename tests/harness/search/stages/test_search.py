@@ -16,7 +16,7 @@ from harness.matrix.workload_options import family
 from harness.search.stages.conclusion import conclude_stages
 from harness.search.stages.exploration import REFUTED_BY, Explorer
 from harness.search.stages.runs import NOT_BEGUN_AT_MOST, NOT_BEGUN_KIND, SeenRun, SeenRuns, StageHost, StageRun
-from harness.search.stages.search import StageEnd, StageSearch, _Decision
+from harness.search.stages.search import MOST_FAILURES, StageEnd, StageSearch, _Decision
 from tests.harness.search.stages.test_conclusion import contender
 
 SETUP = 600.0
@@ -157,6 +157,23 @@ def test_what_passed_once_and_failed_again_and_again_since_makes_way_for_another
     wanted = following()
     assert wanted
     assert wanted.cell.id != last.row.cell
+
+
+def test_what_failed_too_often_is_run_no_more() -> None:
+    stack = stacks()[0]
+    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
+    seen: list[SeenRun] = []
+    while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun) and len(seen) < 10:
+        seen.append(passed(run, len(seen)))
+    assert isinstance(run, StageRun)
+    for number in range(MOST_FAILURES):
+        assert isinstance(search.next(SeenRuns.of(seen), None), StageRun)
+        row = passed(run, 100 + number).row._replace(outcome="hung", first_step=True, exposure_seconds=60.0)
+        seen.append(SeenRun(row, FAILED, run.gpus, "step"))
+    end = search.next(SeenRuns.of(seen), None)
+    assert isinstance(end, StageEnd)
+    assert end.why == "none"
 
 
 @pytest.mark.parametrize(("gpus", "slack"), [(GPUS, 3000.0), (GPUS[:1], 0.0)])
