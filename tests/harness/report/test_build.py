@@ -230,6 +230,9 @@ def test_the_answer_has_only_the_criteria_that_runs_on_this_kind_of_host_meet(
         sentence = build_report(results, rows, matrix, {}, count_runs(rows), Reader(1e9, kind)).answer.sentence
         states.append(re.findall("`immediate` is ([a-z ]+),", sentence))
     assert states == [["met"], ["not met"]]
+    # Nor does a run of an environment that has changed since meet one.
+    changed, reader = {(rows[0].cell, rows[0].executor): "another"}, Reader(1e9, "k" * 16)
+    assert "immediate" not in build_report(results, rows, matrix, changed, count_runs(rows), reader).answer.sentence
 
 
 def test_runs_of_before_the_app_changed_are_named_and_repeated(make_record: Make, report_of: ReportOf) -> None:

@@ -33,7 +33,7 @@ def judged(*runs: list[Row]) -> list[Verdict]:
 
 def chosen(*runs: list[Row]) -> str | None:
     best = most_useful(judged(*runs), NAMED)
-    return best and best.cell
+    return best.cell if best else None
 
 
 def test_the_cell_that_a_campaign_named_comes_before_one_with_more_runs(runs: Runs) -> None:
