@@ -7,9 +7,10 @@ import click
 
 from harness.base.errors import NoEngineError, UserError
 from harness.base.text import one_line
-from harness.cli.shared import Settings, as_json, ask_user, pass_settings, print_json, warn
+from harness.cli.shared import Settings, as_json, ask_user, err, pass_settings, print_json, warn
 from harness.environments.clean import OF_ANOTHER, Made, bytes_to_go, made_by_stacks, remove
 from harness.host.engine import find_engine
+from harness.screen.steps import Steps
 from harness.screen.terminal import echo
 
 GB = 10**9
@@ -38,7 +39,10 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
         # It may have stopped because the disk is full.
         warn([f"images stay: {error}"])
         engine = None
-    all_found = made_by_stacks(engine)
+    with Steps(err) as steps:
+        # With many images on the engine, and files to be measured, this takes a while.
+        steps.step("measuring environments, programs and images")
+        all_found = made_by_stacks(engine)
     found = [one for one in all_found if one.kept != OF_ANOTHER]
     others = len(all_found) - len(found)
     chosen = [one for one in found if one.kept is None]
@@ -53,6 +57,7 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
             f"about {free:.1f} GB can go"
         )
         if chosen and not yes and not ask_user(f"Remove {len(chosen)} of {len(found)}?"):
+            echo("Nothing was removed.", err=True)
             raise click.Abort
     done = dict(remove(chosen, engine)) if yes or not as_json else {}
     failed = {one: why for one, why in done.items() if why}

@@ -106,6 +106,11 @@ def cli(
     if lacking := [name for name in ("sys", "proc", "dev") if not (root / name).is_dir()]:
         writes = "`matrix simulate FOLDER`, without --root and MATRIX_ROOT, writes a host"
         raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; {writes}")
+    if targets:
+        from harness.matrix.stacks import is_target  # noqa: PLC0415 - it delays each --help
+
+        if unknown := [target for target in targets if not is_target(target)]:
+            raise UserError(f"--target {unknown[0]}: is no GPU target such as gfx1100")
     mirrors = dict(_named_url(given) for given in indexes)
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:

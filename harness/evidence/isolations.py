@@ -62,8 +62,8 @@ class FaultIsolation(Versioned):
     @property
     def sentence(self) -> str:
         """The answer in words, with the counts on which it rests."""
-        counts = ", ".join(f"{one.cell} on {_gpus(one.gpus)} {one.passes} of {one.runs}" for one in self.counts)
-        return f"{self.cell}: {self.conclusion} ({counts} passed)"
+        counts = ", ".join(f"{one.cell} on {_gpus(one.gpus)}: {one.passes} of {one.runs}" for one in self.counts)
+        return f"{self.cell}: {self.conclusion} (runs that passed: {counts})"
 
     @property
     def conclusion(self) -> str:

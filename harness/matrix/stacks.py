@@ -29,9 +29,14 @@ from harness.matrix.wheels import (
 DEFAULT_BASE = "python:3.11-slim-bookworm"
 
 
+def is_target(target: str) -> bool:
+    """Return whether this may be the name of a GPU target, such as gfx1100."""
+    return re.fullmatch(r"gfx[0-9a-f]{3,4}", target) is not None
+
+
 def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
     for target in targets:
-        if not re.fullmatch(r"gfx[0-9a-f]{3,4}", target):
+        if not is_target(target):
             raise ValueError(f"{target!r} is not a GPU target such as gfx1100")
     return tuple(sorted(set(targets)))
 

@@ -51,3 +51,9 @@ def test_lint_prints_the_lines_that_a_listing_would_add(tmp_path: Path) -> None:
     assert "torch2.99.0" in done.stdout
     page.write_text("nothing")
     assert "nothing new" in run_matrix("lint", "--new", str(page)).stdout
+
+
+def test_a_target_that_is_none_is_refused_by_its_option() -> None:
+    done = run_matrix("--target", "foo", "plan", "--executor", "process")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "matrix: --target foo: is no GPU target such as gfx1100\n"

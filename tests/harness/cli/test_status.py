@@ -183,7 +183,8 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     write_isolation(results, make_isolation())
     words = ["--results", str(results.folder), "status"]
     printed = CliRunner().invoke(cli, words).output
-    assert "cpu-plain: the controls say GPU 1 (cpu-plain on GPU 1 1 of 9, cpu-plain on GPU 0 9 of 9 passed)." in printed
+    counts = "cpu-plain on GPU 1: 1 of 9, cpu-plain on GPU 0: 9 of 9"
+    assert f"cpu-plain: the controls say GPU 1 (runs that passed: {counts})." in printed
     assert "1 run of it failed in a way that a GPU or the host can cause" in printed
     assert f"`.venv/bin/matrix --results {results.folder} isolate rocm6.3-torch2.9.1-plain`" in printed
     write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))

@@ -91,7 +91,7 @@ def test_a_bad_preset_is_named_and_written_down(bench: OnGpus, matrix: Matrix) -
     }
     assert read_isolations(bench.results) == [found]
     assert found.conclusion == "the controls say the cell (its preset)"
-    assert f"{PLAIN} on GPU 1 " in sentences([found])[0]
+    assert f"{PLAIN} on GPU 1: " in sentences([found])[0]
     assert all(is_control(row) for row in Index(bench.results).rows())
 
 
