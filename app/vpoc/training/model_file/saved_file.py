@@ -2,6 +2,8 @@
 
 import os
 import pickletools
+import re
+import resource
 import struct
 import sys
 import zipfile
@@ -15,6 +17,8 @@ import torch
 ZIP = b"PK\x03\x04"
 # Pickles of a file in the format before torch 1.6; the others have one.
 LEGACY_PICKLES = 5
+# Most memory that loading a file may take as a program, in bytes: so many times the file, and some more for Python.
+MEMORY_PER_BYTE, MORE_MEMORY = 4, 1 << 30
 # The records at the end of a zip archive: the last one, and before it, in large archives, a wider one and its place.
 END, WIDE_END, WIDE_PLACE = struct.Struct("<4s8x2I2x"), struct.Struct("<4s36x2Q"), struct.Struct("<4s4xQ4x")
 
@@ -110,6 +114,8 @@ def what_is_wrong(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
             left, seen = [load_saved(file, only_tensors=False)], set[int]()
+    except MemoryError:
+        return "MemoryError: loading it takes many times the memory that it has bytes"
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         return f"{type(error).__name__}: {error}"
     while left:
@@ -124,5 +130,19 @@ def what_is_wrong(path: Path) -> str | None:
     return "it holds no tensor"
 
 
+def limit_memory(more: int) -> None:
+    """Let this process take at most `more` bytes of memory than it has.
+
+    A value such as a `bytearray` of any size is in a file of some hundred bytes, and would fill the host's memory.
+    """
+    taken = re.search(r"^VmData:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    if taken:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = int(taken[1]) * 1024 + more
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
 if __name__ == "__main__":
-    sys.exit(what_is_wrong(Path(sys.argv[1])))
+    weights = Path(sys.argv[1])
+    limit_memory(MEMORY_PER_BYTE * weights.stat().st_size + MORE_MEMORY)
+    sys.exit(what_is_wrong(weights))

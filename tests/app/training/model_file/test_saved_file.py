@@ -155,3 +155,17 @@ def test_its_status_says_whether_a_file_of_weights_loads(content, said, tmp_path
     words = [sys.executable, "-m", "vpoc.training.model_file.saved_file", tmp_path / "m.pt"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (bool(said), said)
+
+
+@pytest.mark.parametrize("size", ["J\xff\xff\xff\x7f", "copies"])
+def test_a_small_file_does_not_fill_the_memory_that_loads_it(size, tmp_path):
+    """Of values that no tensor needs, a program may save some: one that says its size, or one in many copies."""
+    one = b"c__builtin__\nbytearray\nq\0"
+    text = b"c_codecs\nencode\nX" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"X\6\0\0\0latin1\x86Rq\1"
+    copies = b"h\0h\1\x85R" * 2048 if size == "copies" else b"h\0" + size.encode("latin1") + b"\x85R"
+    (tmp_path / "m.pt").write_bytes(with_pickle(b"\x80\x02]q\2(" + one + text + copies + b"e."))
+    words = [sys.executable, "-m", "vpoc.training.model_file.saved_file", tmp_path / "m.pt"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    # Older torch refuses the type by itself.
+    assert re.fullmatch(r"(MemoryError: loading it takes many times|UnpicklingError: )[\s\S]*", done.stderr)
+    assert done.returncode == 1
