@@ -79,24 +79,25 @@ def run_cell(
             say=say,
         )
         checkup = Checkup(spec, results, executor, root)
-        notes, ready = Notes(), Readiness({})
+        notes, ready, began = Notes(), Readiness({}), spec.now_awake
         # Filled while the processes run, so that it is complete even if a later step fails.
         exits: dict[str, Exit] = {}
         evidence = Evidence(exits=exits)
         interrupted_by: Interruption | None = None
         interrupt: KeyboardInterrupt | UserError | None = None
-        began = spec.now_awake
         try:
             spec.folder.make_places()
             hand_over(spec.resume_from or (), spec.work.output)
             own.prepare()
             with watch, open_to_interruption(), held_open(spec.container.data if spec.container else ()):
-                with notes.tolerated("checking the GPUs before the run"):
-                    ready = before_run(checkup)
-                    if ready.why_unfit:
-                        evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.why_unfit)
-                # Resets that recovery made before the run are in the kernel log, too, and are not the run's.
-                began = spec.now_awake
+                try:
+                    with notes.tolerated("checking the GPUs before the run"):
+                        ready = before_run(checkup)
+                        if ready.why_unfit:
+                            evidence = Evidence(exits=exits, stopped_by="unhealthy", stop_detail=ready.why_unfit)
+                finally:
+                    # Resets before the run are in the kernel log, too, and are not the run's.
+                    began = spec.now_awake
                 if evidence.stopped_by is None:
                     evidence = carry_out(spec, watch, accounting, results, notes, exits)
                 watch.sweep()
@@ -115,23 +116,21 @@ def run_cell(
             )
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        in_a_hurry = interrupt is not None
         conclusion = conclude_run(
             spec,
             checkup,
             replace(evidence, no_kernels=ready.no_kernels),
             ready.memory,
             notes,
-            None if in_a_hurry else began,
+            began if interrupt is None else None,
         )
-        interrupt = interrupt or conclusion.interrupt
         _remove_unneeded(spec, conclusion.outcome, notes)
         record = write_record(spec, conclusion, watch, notes, interrupted_by, results)
-        if in_a_hurry and evidence.stopped_by != "host":
+        if interrupt and evidence.stopped_by != "host":
             # After the record, because a user who interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
                 after_interruption(checkup, ready.memory, began)
-        if interrupt:
+        if interrupt := interrupt or conclusion.interrupt:
             raise interrupt
     return record
 

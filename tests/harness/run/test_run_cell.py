@@ -447,6 +447,23 @@ def test_a_reset_before_the_run_is_not_the_runs(bench: Bench, monkeypatch: pytes
     assert not counts_of(bench.results)["r1"].gpu_fault
 
 
+def test_a_reset_before_a_run_that_ctrl_c_kept_from_beginning_is_not_the_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset_then_interrupted(_: Checkup) -> Readiness:
+        text = f"3,1,{time.monotonic() * 1e6:.0f},-;amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!\n"
+        (bench.tree.root / "dev/kmsg").write_text(text, encoding="utf-8")
+        time.sleep(0.05)
+        raise KeyboardInterrupt("SIGINT")
+
+    monkeypatch.setattr("harness.host.kernel_log.SLACK_SECONDS", 0.0)
+    monkeypatch.setattr("harness.run.run_cell.before_run", reset_then_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.make()
+    assert bench.record.outcome == "interrupted"
+    assert counts_of(bench.results)["r1"].counts_as == "not-counted"
+
+
 def test_steps_that_progress_could_not_be_closed_for_are_handed_to_no_attempt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
