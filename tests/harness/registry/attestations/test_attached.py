@@ -6,8 +6,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from harness.base.errors import UserError
 from harness.environments.docker.images import Image
 from harness.registry.attestations import attached
-from harness.registry.attestations.attached import attach_signed, keep_signed, kept_manifests, signed_beside
-from harness.registry.attestations.bundles import Statement
+from harness.registry.attestations.attached import (
+    attach_signed,
+    keep_signed,
+    kept_manifests,
+    signed_beside,
+    signed_kept,
+)
+from harness.registry.attestations.bundles import BUNDLE, Statement
 from harness.registry.attestations.keys import SigningKey
 from harness.registry.oci import EMPTY_TYPE, IMAGE_INDEX, Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
@@ -38,3 +44,21 @@ def test_a_statement_about_an_index_is_of_no_image_of_another_index(
         keep_signed(index, b"a bundle", "a key")
     image = Image(f"sha256:{'c' * 64}", {}, (), 0, (), (f"ghcr.io/me/vpoc@{mine.digest}",))
     assert kept_manifests(image).keys() == {mine.digest}
+
+
+def test_a_statement_about_one_image_says_nothing_about_another(
+    registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may push can put a statement that was signed about a good image beside a bad one."""
+    monkeypatch.setattr(attached, "KEPT", tmp_path)
+    repository = Repository(f"{registry.host}/me/vpoc")
+    good, bad = (repository.artifact(EMPTY_TYPE, content, {}, None) for content in (b"good", b"bad"))
+    for image in (good, bad):
+        repository.put_manifest(image.digest, image)
+    key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
+    attach_signed(repository, Statement(repository.name, good.digest, "of anybody", {}), key)
+    (signed,) = signed_beside(repository, good.digest, {"me": key.public})
+    repository.attach(repository.artifact(BUNDLE, signed.bundle, {}, bad), bad)
+    assert signed_beside(repository, bad.digest, {"me": key.public}) == []
+    keep_signed(bad, signed.bundle, key.public.line)
+    assert (signed_kept(bad.digest, {}), len(signed_kept(good.digest, {}))) == ([], 1)

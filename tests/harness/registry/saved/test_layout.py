@@ -109,6 +109,19 @@ def test_a_configuration_that_no_save_writes_is_refused(
         place.images()
 
 
+def test_a_layer_of_the_same_size_that_was_changed_is_refused(place: ImageFolder) -> None:
+    (image, _) = place.images()
+    (layer,) = image.layers
+    file = place.file(layer["digest"])
+    place.check(layer)
+    content = file.read_bytes()
+    for changed in (content[:-1] + bytes([content[-1] ^ 1]), content[:-1], content + b"x"):
+        file.write_bytes(changed)
+        with pytest.raises(UserError, match=f"{file}: was changed or is damaged"):
+            place.check(layer)
+        assert not place.holds(layer)
+
+
 def test_a_configuration_that_is_too_large_is_refused_as_such(place: ImageFolder) -> None:
     def change(document: Document) -> None:
         document["config"].update(Env=["x=" + "x" * 300_000])
