@@ -287,10 +287,15 @@ def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
         temporary.chmod(0o755)
         # A run may take the host down, and a folder of that name is never made again.
         sync_file_system(temporary)
+        # An edit or a `git pull` may have come between the hash and the copy.
+        is_named_right = app_hash() == folder.name
         with suppress(OSError):
             # Another process may have been faster; a folder of that name has the same content.
-            temporary.rename(folder)
+            if is_named_right:
+                temporary.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
+        if not is_named_right:
+            return install_app(notify)
     return folder
 
 

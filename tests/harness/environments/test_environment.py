@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,28 @@ def test_an_environment_in_which_a_process_runs_is_not_made_again(
     assert said[0].endswith(f"has to be made again: waiting for the end of process {process.pid}, which runs in it")
     assert len(uv.synced) == 1 + ends
     assert (python.parents[1] / STAMP).exists(), "what was made before is still there"
+
+
+def test_the_copy_of_an_app_that_is_edited_meanwhile_is_named_by_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "app" / "vpoc"
+    source.mkdir(parents=True)
+    (source / "cli.py").write_text("before", encoding="utf-8")
+
+    def copied(*words: Any, **options: Any) -> Any:
+        (source / "cli.py").write_text("after", encoding="utf-8")
+        return copytree(*words, **options)
+
+    copytree = shutil.copytree
+    monkeypatch.setattr(shutil, "copytree", copied)
+    monkeypatch.setattr(environment, "APP", tmp_path / "app")
+    monkeypatch.setattr(environment, "APPS", tmp_path / "apps")
+    for name in ("ensure_kernel", "place_kernel", "compiler"):
+        monkeypatch.setattr(environment, name, lambda *_: None)
+    app = environment.install_app()
+    assert (app.name, (app / "vpoc" / "cli.py").read_text(encoding="utf-8")) == (environment.app_hash(), "after")
+    assert list(app.parent.iterdir()) == [app]
 
 
 def test_a_rehearsal_does_not_say_that_it_downloads(
