@@ -35,6 +35,7 @@ FOLDER = Path("vpoc", "kernel")
 KERNELS = CACHE / "kernels"
 # Ending of the file that a failed fetch leaves in KERNELS.
 REFUSED = ".refused"
+TEMPORARY = ".compiler-"
 WORDS = 400
 
 
@@ -61,6 +62,9 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
     library = KERNELS / f"{json_hash(with_what)[:16]}-{_name()}"
     with locked(KERNELS / "lock", notify):
         if not library.is_file():
+            # Remove what a killed command left: a compiler has hundreds of megabytes.
+            for left in KERNELS.glob(f"{TEMPORARY}*"):
+                shutil.rmtree(left, ignore_errors=True)
             notify("compiling the app's kernel: downloads a compiler of 100 MB, takes some minutes")
             try:
                 with fetched_compiler() as program:
@@ -100,7 +104,7 @@ def fetched_compiler() -> Iterator[Path]:
         CompilerMissingError: when the fetch fails, with the last output of pip.
     """
     KERNELS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".compiler-", dir=KERNELS) as place:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=KERNELS) as place:
         command = [sys.executable, "-P", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
         command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--retries", "2"]
         command += ["--target", f"{place}/compiler", "--requirement", str(LOCK)]
@@ -136,7 +140,7 @@ def _sources() -> list[Path]:
 
 def _compile(program: Path, library: Path) -> None:
     # The compiler's caches are of no use later, because it compiles only once.
-    with tempfile.TemporaryDirectory(dir=KERNELS) as scratch:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=KERNELS) as scratch:
         made = Path(scratch) / library.name
         places = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch}
         # Pass the sources by name only, because the library must contain no path.

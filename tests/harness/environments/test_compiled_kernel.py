@@ -74,6 +74,24 @@ def test_the_same_source_gives_the_same_bytes_by_a_compiler_that_is_as_locked_an
     assert not program.exists()
 
 
+def test_a_compiler_that_a_killed_command_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path)
+    fetch = "import os, sys; from pathlib import Path; from harness.environments import compiled_kernel as c"
+    fetch += "; c.KERNELS = Path(sys.argv[1]); c.subprocess.run = lambda *_, **__: os._exit(9); c.ensure_kernel()"
+    killed = subprocess.run([sys.executable, "-c", fetch, tmp_path], check=False)
+    assert killed.returncode == 9
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] != []
+
+    @contextmanager
+    def none() -> Iterator[Path]:
+        raise compiled_kernel.CompilerMissingError("no network")
+        yield tmp_path
+
+    monkeypatch.setattr(compiled_kernel, "fetched_compiler", none)
+    assert compiled_kernel.ensure_kernel() is None
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == []
+
+
 def test_the_compiler_is_fetched_with_the_authority_that_the_user_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
