@@ -57,7 +57,8 @@ def conclude(
     """Conclude a campaign. `tallies` holds every candidate."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
-    best = max(tallies, key=lambda one: _nearness(tallies[one], goal))
+    # One that lacks only a boot may have more runs than one that is known-good.
+    best = max(good or tallies, key=lambda one: _nearness(tallies[one], goal))
     scopes = {one.cell: {other.scope for other in tallies if other.cell == one.cell} for one in tallies}
     names = {one: one.cell if len(scopes[one.cell]) == 1 else f"{one.cell} ({one.scope})" for one in tallies}
     names_best = bool(good) or (statuses[best] == "open" and tallies[best].runs > 0)

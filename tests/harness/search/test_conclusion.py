@@ -6,6 +6,7 @@ from math import floor
 import pytest
 
 from harness.evidence.verdicts.rates import lower_bound, runs_to_show
+from harness.evidence.verdicts.recommend import NamedCell
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
@@ -32,6 +33,25 @@ def test_what_was_found_is_said_with_its_runs() -> None:
     )
     assert not conclusion.continues
     assert conclusion.standings["cpu-b"] == "known-good"
+
+
+def test_one_with_more_runs_that_lacks_a_boot_is_not_said_to_be_known_good() -> None:
+    goal, hours = replace(FIND, mtbf_hours=3.0, boots=2), (Life(1.0),)
+    more = Totals(started=90, starts=90, lives=90 * hours, boots=1)
+    enough = Totals(started=60, starts=60, lives=60 * hours, boots=2)
+    conclusion = concluded(goal, "reached", Tally(90, 90, totals=more), Tally(60, 60, totals=enough))
+    assert conclusion.standings == {"cpu-a": "another-boot", "cpu-b": "known-good", "cpu-c": "open"}
+    assert conclusion.sentence.startswith(
+        "cpu-b is known-good: 60 of 60 starts, 60.0 h of training, no failure, 2 boots"
+    )
+    assert conclusion.named == NamedCell("cpu-b", "single")
+
+
+def test_a_budget_is_not_called_too_small_once_the_goal_is_reached() -> None:
+    goal = replace(FIND, budget=30.0)
+    conclusion = concluded(goal, "reached", Tally(ENOUGH, ENOUGH), Tally(1, 1))
+    assert conclusion.least_budget is None
+    assert "No run fits" not in conclusion.sentence
 
 
 @pytest.mark.parametrize("more", range(12))
