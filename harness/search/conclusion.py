@@ -57,8 +57,9 @@ def conclude(
     """Conclude a campaign. `tallies` holds every candidate."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
-    # One that lacks only a boot may have more runs than one that is known-good.
-    best = max(good or tallies, key=lambda one: _nearness(tallies[one], goal))
+    # One that lacks only a boot may have more runs than one that is known-good, and so may one that was dropped.
+    of_use = good or [one for one, now in statuses.items() if now == "open" and tallies[one].runs]
+    best = max(of_use or tallies, key=lambda one: _nearness(tallies[one], goal))
     scopes = {one.cell: {other.scope for other in tallies if other.cell == one.cell} for one in tallies}
     names = {one: one.cell if len(scopes[one.cell]) == 1 else f"{one.cell} ({one.scope})" for one in tallies}
     names_best = bool(good) or (statuses[best] == "open" and tallies[best].runs > 0)

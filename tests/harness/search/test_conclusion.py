@@ -41,9 +41,17 @@ def test_one_with_more_runs_that_lacks_a_boot_is_not_said_to_be_known_good() -> 
     enough = Totals(started=60, starts=60, lives=60 * hours, boots=2)
     conclusion = concluded(goal, "reached", Tally(90, 90, totals=more), Tally(60, 60, totals=enough))
     assert conclusion.standings == {"cpu-a": "another-boot", "cpu-b": "known-good", "cpu-c": "open"}
-    assert conclusion.sentence.startswith(
-        "cpu-b is known-good: 60 of 60 starts, 60.0 h of training, no failure, 2 boots"
-    )
+    assert conclusion.sentence.startswith("cpu-b is known-good: 60 of 60 starts, 60.0 h of training")
+    assert conclusion.named == NamedCell("cpu-b", "single")
+
+
+def test_what_was_dropped_does_not_hide_the_nearest() -> None:
+    goal, failed = replace(FIND, mtbf_hours=3.0), 30 * (Life(0.1, failed=True),)
+    frail = Totals(started=60, starts=60, failures=30, lives=failed, boots=1)
+    few = Totals(started=10, starts=10, lives=10 * (Life(1.0),), boots=1)
+    conclusion = concluded(goal, "out-of-time", Tally(30, 60, totals=frail), Tally(10, 10, totals=few))
+    assert conclusion.standings == {"cpu-a": "hopeless", "cpu-b": "open", "cpu-c": "open"}
+    assert "nearest is cpu-b (10 of 10 passed)" in conclusion.sentence
     assert conclusion.named == NamedCell("cpu-b", "single")
 
 
