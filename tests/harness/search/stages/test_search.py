@@ -176,6 +176,29 @@ def test_what_failed_too_often_is_run_no_more() -> None:
     assert end.why == "none"
 
 
+def test_what_fails_on_the_data_of_the_campaign_is_tried_a_few_times_whatever_other_data_showed() -> None:
+    stack = stacks()[0]
+    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
+    seen: list[SeenRun] = []
+    while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun):
+        seen.append(passed(run, len(seen)))
+    assert run.why == "good"
+    standard = next(one for one in seen if one.row.workload == "standard")
+    numbers = range(len(seen), 200)
+    seen += [replace(standard, row=standard.row._replace(run_id=f"r{n}", started=float(n))) for n in numbers]
+    seen = [replace(one, on_data=False) for one in seen]
+    for number in range(MOST_FAILURES):
+        run = search.next(SeenRuns.of(seen), None)
+        assert isinstance(run, StageRun)
+        assert run.workload.name == "standard"
+        row = passed(run, 300 + number).row._replace(outcome="hung", first_step=False, exposure_seconds=0.0)
+        seen.append(SeenRun(row, FAILED, run.gpus, "first-step"))
+    end = search.next(SeenRuns.of(seen), None)
+    assert isinstance(end, StageEnd)
+    assert (end.why, end.best and end.best.is_good) == ("none", False)
+
+
 @pytest.mark.parametrize(("gpus", "slack"), [(GPUS, 3000.0), (GPUS[:1], 0.0)])
 def test_time_for_one_more_failed_start_is_kept_for_what_trains_on_several_gpus(
     gpus: tuple[int, ...], slack: float
