@@ -121,7 +121,7 @@ class Contenders:
         reached = reaches(totals, tier, thresholds, confidence)
         # Runs on other data count, but not even a good cell is the answer without a run that passed on these.
         on_data = [run for run in runs if run.on_data and run.count.counts]
-        is_good = reached and any(run.passed for run in on_data)
+        is_good = reached and any(run.passed and not run.row.is_unverified for run in on_data)
         missing = missing_to(totals, tier, thresholds, confidence)
         if reached and not is_good:
             missing = replace(missing, starts=1)

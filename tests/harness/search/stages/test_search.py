@@ -14,6 +14,7 @@ from benchmarks.verdicts import ROW
 from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, PASSED, RunCount
 from harness.matrix.workload_options import family
 from harness.search.stages.conclusion import conclude_stages
+from harness.search.stages.contenders import UNVERIFIED_AT_MOST
 from harness.search.stages.exploration import REFUTED_BY, Explorer
 from harness.search.stages.runs import NOT_BEGUN_AT_MOST, NOT_BEGUN_KIND, SeenRun, SeenRuns, StageHost, StageRun
 from harness.search.stages.search import MOST_FAILURES, StageEnd, StageSearch, _Decision
@@ -194,6 +195,23 @@ def test_what_fails_on_the_data_of_the_campaign_is_tried_a_few_times_whatever_ot
         assert run.workload.name == "standard"
         row = passed(run, 300 + number).row._replace(outcome="hung", first_step=False, exposure_seconds=0.0)
         seen.append(SeenRun(row, FAILED, run.gpus, "first-step"))
+    end = search.next(SeenRuns.of(seen), None)
+    assert isinstance(end, StageEnd)
+    assert (end.why, end.best and end.best.is_good) == ("none", False)
+
+
+def test_runs_on_the_data_of_the_campaign_that_were_not_verified_make_nothing_good() -> None:
+    stack = stacks()[0]
+    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
+    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
+    seen: list[SeenRun] = []
+    while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun):
+        seen.append(passed(run, len(seen)))
+    seen = [replace(one, on_data=False) for one in seen]
+    for number in range(UNVERIFIED_AT_MOST):
+        run = search.next(SeenRuns.of(seen), None)
+        assert isinstance(run, StageRun)
+        seen.append(passed(run, 100 + number, verified=False))
     end = search.next(SeenRuns.of(seen), None)
     assert isinstance(end, StageEnd)
     assert (end.why, end.best and end.best.is_good) == ("none", False)
