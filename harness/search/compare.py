@@ -54,7 +54,7 @@ class GroupComparison(ABC):
 
     @property
     def _too_few(self) -> bool:
-        """True if so many runs show no difference even where all of one group pass, and none of the other."""
+        """Return whether so many runs show no difference even where all of one group pass, and none of the other."""
         one, two = self.pair
         return fisher(BinomialCount(one.runs, one.runs), BinomialCount(0, two.runs)) > FAMILY_ERROR
 
