@@ -114,6 +114,7 @@ HIDDEN: Mapping[str, World] = {
     "the other stack is bad": world(lambda arm: arm.unit == "other-plain", "sound"),
     "the preset and the other stack are bad": world(lambda arm: arm.unit != "plain", "cell"),
     "only `plain` is bad": world(lambda arm: arm.unit == "plain", "sound"),
+    "the preset avoids what is bad in both stacks": world(lambda arm: arm.unit != "cell", "sound"),
 }
 FEWER: Mapping[str, World] = {
     "one GPU: bad preset": world(of_cell, "cell", controls=Controls(other_gpu=False)),

@@ -136,8 +136,8 @@ class FaultModel:
     """The faults that are considered, and the evidence of runs against each.
 
     A fault is one of `cell`, `stack`, `gpu`, `other-gpu`, `host` or nothing; a cell or stack that fails on one GPU
-    only, or together with a GPU; or a control that fails by itself. Each arm at fault passes at a rate of its own of at
-    most FAULTY_RATE, each other arm at a rate of at least SOUND_RATE.
+    only, or together with a GPU; or controls that fail by themselves. Each arm at fault passes at a rate of its own of
+    at most FAULTY_RATE, each other arm at a rate of at least SOUND_RATE.
 
     `causes` holds the causes of each fault, by the arms that the fault makes fail.
     """
@@ -240,6 +240,8 @@ def _patterns(controls: Controls) -> tuple[Mapping[Pattern, frozenset[Cause]], M
     causes.setdefault(of("other-plain"), frozenset())
     causes.setdefault(of("cell", "other-plain"), frozenset({"cell"}))
     causes.setdefault(of("plain"), frozenset())
+    # A preset may avoid what fails every plain cell.
+    causes.setdefault(of("plain", "other-plain"), frozenset())
     weights |= {pattern: WEIGHT_OF_RARE for pattern in causes if pattern not in weights}
     total = sum(weights.values())
     return causes, {pattern: log(weight / total) for pattern, weight in weights.items()}

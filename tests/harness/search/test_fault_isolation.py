@@ -97,9 +97,9 @@ def test_rates_between_sound_and_faulty_are_not_told_however_many_runs() -> None
     assert (found.answered, found.possible, found.runs_left) == (False, frozenset(), None)
 
 
-@pytest.mark.parametrize("unit", ["plain", "other-plain"])
-def test_a_control_that_fails_by_itself_is_no_cause(unit: Unit) -> None:
-    found = always(lambda arm: arm.unit == unit)
+@pytest.mark.parametrize("units", [{"plain"}, {"other-plain"}, {"plain", "other-plain"}])
+def test_controls_that_fail_by_themselves_are_no_cause(units: set[Unit]) -> None:
+    found = always(lambda arm: arm.unit in units)
     assert (found.cause, found.sound, found.possible) == (None, True, frozenset())
 
 
