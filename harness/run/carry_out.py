@@ -119,6 +119,9 @@ def _run_phases(spec: RunSpec, watch: Watch, limits: Limits, exits: dict[str, Ex
             raise
         if exit_ is not None:
             exits[phase] = exit_
+        if watch.stopped_by == "time-limit":
+            # The limit is of all processes together.
+            watch.stop_detail = f"still running after {spec.intent.time_limit:.0f} s"
         if exit_ is None or not exit_.ok or watch.stopped_by:
             break
 

@@ -67,3 +67,22 @@ def test_nothing_more_is_started_after_a_process_that_ended_well_and_yet_too_lar
     exits = dict[str, Exit]()
     _run_phases(cast("Any", spec), cast("Any", Watching()), limits_of([], "cpu"), exits)
     assert list(exits) == (["features"] if stopped_by else ["features", "train"])
+
+
+def test_a_second_process_that_runs_out_of_time_names_the_limit_of_both() -> None:
+    class Watching:
+        stopped_by: str | None = None
+        stop_detail = ""
+        ended_with = None
+
+        def execute(self, phase: str, limit: float, _: object) -> Exit | None:
+            if phase == "features":
+                return Exit(0)
+            self.stopped_by, self.stop_detail = "time-limit", f"still running after {limit / 3:.0f} s"
+            return Exit(-9)
+
+    phases = {"features": "features", "train": "train"}
+    spec = SimpleNamespace(intent=SimpleNamespace(time_limit=900), phases=phases)
+    watching = Watching()
+    _run_phases(cast("Any", spec), cast("Any", watching), limits_of([], "cpu"), {})
+    assert watching.stop_detail == "still running after 900 s"
