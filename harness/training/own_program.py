@@ -1,5 +1,6 @@
 """Training with a program of the user's own: how its attempts ended, where the next one continues, its files."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def publish_program(
     files.
 
     Raises:
-        UserError: when a file cannot be read or written.
+        UserError: when a file cannot be read or written, or a link in the folder leads out of it.
     """
     work, program, replaced = folder.work, record.intent.program, []
     try:
@@ -110,6 +111,11 @@ def publish_program(
         if number % FILES_PER_PROGRESS_MESSAGE == 0:
             notify(f"copying what the program wrote to {output}: {number:,} of {many(len(names), 'file')}")
         place = output / name
+        # Whoever made the folder may have made a link in it to one where only this user may write.
+        if not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(output)):
+            raise UserError(
+                f"{safe_text(place.parent)}: leads out of {output}; remove that link, then give the same command"
+            )
         half = unfinished(place)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -147,6 +147,27 @@ def test_no_file_of_a_program_that_was_kept_is_replaced_by_a_later_one(
     assert [one.read_text(encoding="utf-8") for one in kept] == ["1", "2", "3"]
 
 
+def test_no_file_of_a_program_is_written_through_a_link_out_of_the_users_folder(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    folder, output = RunFolder(tmp_path / "run"), tmp_path / "out"
+    written = tmp_path / "run" / "work" / WorkFolder.PROGRAM / "keys" / "more"
+    written.mkdir(parents=True)
+    (written / "authorized").write_text("of a stranger", encoding="utf-8")
+    (tmp_path / "elsewhere" / "more").mkdir(parents=True)
+    output.mkdir()
+    # A link that somebody else packed into the folder, which the user unpacked.
+    (output / "keys").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"keys/more: leads out of .*/out; remove that link"):
+        publish_program(folder, make_record(), output)
+    assert list((tmp_path / "elsewhere" / "more").iterdir()) == []
+    # A folder that is itself a link is what the user named.
+    (output / "keys").unlink()
+    (tmp_path / "named").symlink_to(output)
+    publish_program(folder, make_record(), tmp_path / "named")
+    assert (output / "keys" / "more" / "authorized").read_text(encoding="utf-8") == "of a stranger"
+
+
 def test_files_of_a_program_are_copied_with_so_many_holes_in_all(
     tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
