@@ -115,7 +115,7 @@ def test_beside_a_mistyped_target_the_nearest_is_named(typed: str, told: str) ->
 def test_an_error_of_the_set_up_replaces_the_line_that_tells_how_far_it_is(tmp_path: Path) -> None:
     stand_in = """#!/bin/sh
     case "$*" in
-      *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+      *"venv.main"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
       *"pip install"*) echo "Collecting click"; echo "ERROR: wrong hash"; echo "    click"; exit 1;;
     esac"""
     (tmp_path / "requirements.txt").write_text("click\n")
