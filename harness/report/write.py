@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.files.storage import write_durably
-from harness.base.sysfs import REAL_ROOT
+from harness.base.sysfs import REAL_ROOT, is_simulated
 from harness.base.text import printable
 from harness.campaign.answered import LastAnswer, last_answer
 from harness.environments.environment_hashes import current_hashes
@@ -87,6 +87,10 @@ def built_report(
         promoted,
         settings_of(host),
     )
+    if is_simulated(root):
+        # Otherwise what is read first would pass for an answer about this machine.
+        of_it = report.answer.model_copy(update={"sentence": f"On a simulated host: {report.answer.sentence}"})
+        report = report.model_copy(update={"answer": of_it})
     return BuiltReport(report, (*damaged, *report.code.unreadable))
 
 

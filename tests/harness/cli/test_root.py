@@ -200,6 +200,8 @@ def test_what_ran_on_it_says_so_wherever_it_is_reported(tmp_path: Path, root: Pa
     report = json.loads((place.results.folder / "report.json").read_bytes())
     assert [group["scope"].split("-")[0] for group in report["groups"]] == ["simulated"]
     assert [host["simulated"] for host in report["hosts"]] == [True]
+    assert report["answer"]["sentence"].startswith("On a simulated host: ")
+    assert "On a simulated host: " in done.stdout
     assert report["groups"][0]["host"].startswith("simulated gfx1100, gfx1100")
 
 
