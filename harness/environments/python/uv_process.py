@@ -14,6 +14,9 @@ from harness.base.files.locks import held_locks
 WORDS = 400
 CONFIG = "--config-file"
 INDEXES = {"--index": "UV_INDEX", "--default-index": "UV_DEFAULT_INDEX"}
+# The `rocm` source package takes its GPU from this variable while it is resolved and built, and fails where the index has
+# no such one; the stack's targets say which GPU is meant.
+TARGET_FAMILY = "ROCM_SDK_TARGET_FAMILY"
 # Memory limit of uv, because it reads the pages of an index as a whole, and they may be endless.
 MOST_MEMORY_BYTES = 4 << 30
 # Time limit for resolving, because an endless page may arrive in pieces that are each in time.
@@ -32,7 +35,8 @@ def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> st
     from uv import find_uv_bin  # noqa: PLC0415
 
     words, indexes = _without_indexes([str(argument) for argument in arguments])
-    environment = {**trusting(os.environ), **indexes, **(variables or {})}
+    inherited = {name: value for name, value in trusting(os.environ).items() if name != TARGET_FAMILY}
+    environment = {**inherited, **indexes, **(variables or {})}
     configured = () if CONFIG in arguments else ("--no-config",)
     command = [*LIMITED, find_uv_bin(), *words, "--no-progress", *configured]
     seconds = RESOLVE_SECONDS if "compile" in words else None

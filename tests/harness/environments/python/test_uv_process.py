@@ -26,6 +26,17 @@ def test_uv_has_a_bound_on_its_memory_and_no_address_of_an_index_among_its_argum
     assert variables == "http://me:secret@a http://b http://me:secret@c"
 
 
+def test_the_gpu_of_a_stack_is_not_that_of_the_users_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm's source package would look for that GPU, and refuses one that its index does not have."""
+    program = tmp_path / "uv"
+    program.write_text('#!/bin/sh\necho "$ROCM_SDK_TARGET_FAMILY" "$KEPT"\n', encoding="ascii")
+    program.chmod(0o755)
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
+    monkeypatch.setenv("ROCM_SDK_TARGET_FAMILY", "gfx110X-dgpu")
+    monkeypatch.setenv("KEPT", "kept")
+    assert uv_process.uv("pip", "compile", "pins.in").split() == ["kept"]
+
+
 def test_an_index_that_sends_in_drops_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "uv"
     program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="ascii")
