@@ -12,6 +12,7 @@ from typing import Literal
 from harness.base.errors import UserError
 from harness.base.files.hashes import file_hash, json_hash
 from harness.base.files.storage import cannot_be_written
+from harness.base.wording import many
 from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.display import Display
 from harness.campaign.bench.plan import PendingRun, PlannedRun
@@ -314,4 +315,4 @@ class _Enough:
             self._before += self._last
         self._last = line.done
         if self._before + self._last >= self._most:
-            raise EnoughSteps(f"the search after {self._before + self._last} steps")
+            raise EnoughSteps(f"the search after {many(self._before + self._last, 'step')}")
