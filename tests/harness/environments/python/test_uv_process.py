@@ -37,14 +37,17 @@ def test_the_gpu_of_a_stack_is_not_that_of_the_users_shell(tmp_path: Path, monke
     assert uv_process.uv("pip", "compile", "pins.in").split() == ["kept"]
 
 
-def test_an_index_that_sends_in_drops_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [("pip", "compile", "pins.in"), ("build", "--wheel", "rocm.tar.gz")])
+def test_an_index_that_sends_in_drops_is_not_waited_for(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "uv"
-    program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="ascii")
+    program.write_text("#!/bin/sh\nexec sleep 5\n", encoding="ascii")
     program.chmod(0o755)
     monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
     monkeypatch.setattr(uv_process, "RESOLVE_SECONDS", 0.1)
     with pytest.raises(NoAnswerError, match="too slow"):
-        uv_process.uv("pip", "compile", "pins.in")
+        uv_process.uv(*words)
 
 
 def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_killed(tmp_path: Path) -> None:
