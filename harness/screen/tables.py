@@ -272,7 +272,9 @@ def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | No
         place = (work, ran_on, f"{row.seconds:.1f}", speed)
         outcome = Text(row.outcome, OUTCOME_COLOURS[row.outcome])
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
+        # Of runs that were not verified, only failures count.
         counts_as = "hours only" if count.hours_count else COUNT_WORDS[count.counts_as]
+        counts_as = "not verified" if row.is_unverified and count.counts_as == "passed" else counts_as
         table.add_row(run, outcome, counts_as, why, *place, detail)
     return table
 

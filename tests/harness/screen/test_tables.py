@@ -107,6 +107,8 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
     assert shown(table, 1)["counts as"] == "failed"
     assert (shown(table, 2)["counts as"], shown(table, 2)["why"]) == ("hours only", "interrupted")
     assert shown(table, 2)["detail"] == "somebody or something ended it"
+    unverified = [rows[0]._replace(verified=False)]
+    assert shown(tables.runs_table(unverified, count_runs(unverified)))["counts as"] == "not verified"
     refused = [rows[1]._replace(diagnosis="refused", first_step=False, detail="no such option", ran_on="unknown")]
     told = shown(tables.runs_table(refused, count_runs(refused)))
     assert (told["detail"], told["ran on"]) == ("the app refused the command: no such option", "")
