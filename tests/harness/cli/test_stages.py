@@ -299,10 +299,13 @@ def test_an_answer_that_cannot_be_written_is_printed_and_the_error_comes_last(
     monkeypatch.setattr(full, fail)
     done = typed(root, "run", "--yes")
     assert done.exception is (error or unwritten)
-    assert done.stdout.splitlines()[0] == "It is so."
+    assert done.stdout.splitlines()[0] == "On a simulated host: It is so."
     assert "report in" not in done.stdout
     printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
-    assert (printed["answer"]["sentence"], printed["error"]["message"]) == ("It is so.", str(error or unwritten))
+    assert (printed["answer"]["sentence"], printed["error"]["message"]) == (
+        "On a simulated host: It is so.",
+        str(error or unwritten),
+    )
 
 
 @pytest.mark.parametrize("done", [0, 1])

@@ -158,7 +158,7 @@ def test_no_file_of_a_program_is_written_through_a_link_out_of_the_users_folder(
     output.mkdir()
     # A link that somebody else packed into the folder, which the user unpacked.
     (output / "keys").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"keys/more: leads out of .*/out; remove that link"):
+    with pytest.raises(UserError, match=r": leads out of .*/out; remove that link"):
         publish_program(folder, make_record(), output)
     assert list((tmp_path / "elsewhere" / "more").iterdir()) == []
     # A folder that is itself a link is what the user named.
