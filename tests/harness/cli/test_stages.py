@@ -247,14 +247,14 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     done = typed(root, "run", "--yes", "--budget", "2h")
     assert done.exit_code == int(continues)
     lines = done.stdout.splitlines()
-    assert lines[0] == "It is so."
+    assert lines[0] == "On a simulated host: It is so."
     assert not any(line.startswith(("Use ", "No run", "No cell")) for line in lines)
     (following,) = [line for line in lines if line.startswith("Next: ")]
     assert following.endswith("run --executor process --yes --budget 2h") == continues
     report = json.loads((root.parent / "results" / "report.json").read_bytes())
-    assert report["answer"]["sentence"] == "It is so."
+    assert report["answer"]["sentence"] == "On a simulated host: It is so."
     printed = json.loads(typed(root, "run", "--yes", "--json").stdout)
-    assert printed["conclusion"]["sentence"] == printed["answer"]["sentence"] == "It is so."
+    assert (printed["conclusion"]["sentence"], printed["answer"]["sentence"]) == ("It is so.", lines[0])
     assert printed["conclusion"]["continues"] is continues
     # A person reads this later, in `matrix status`.
     assert "--json" not in printed["answer"]["next"]["command"]
@@ -269,7 +269,7 @@ def test_a_campaign_that_ends_by_an_error_answers_all_the_same(root: Path, monke
     done = typed(root, "run", "--yes", "--budget", "2h")
     assert done.exception is error
     lines = done.stdout.splitlines()
-    assert lines[0] == "No run on this kind of host counts yet."
+    assert lines[0] == "On a simulated host: No run on this kind of host counts yet."
     (following,) = [line for line in lines if line.startswith("Next: ")]
     assert following.endswith("run --executor process --yes --budget 2h")
     report = json.loads((root.parent / "results" / "report.json").read_bytes())
