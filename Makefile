@@ -262,7 +262,7 @@ ifdef SETUP_LOCKED
 .venv/.ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
-	@echo "setting up .venv, some minutes the first time" >&2
+	@echo "making .venv" >&2
 	@$(PYTHON) -c 'import signal, venv; signal.signal(signal.SIGINT, signal.SIG_DFL); venv.main(["--clear", ".venv"])'
 	$(call install,requirements.txt)
 	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
