@@ -1,139 +1,41 @@
-"""Tests of campaigns in stages on a host with two GPUs; the records are real, the runs are not."""
+"""Tests of campaigns in stages on a host with two GPUs: what is run next, and how they end."""
 
 import json
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.base.files.hashes import json_hash
 from harness.base.silent_hosts import note_silent, said_of_silent
-from harness.campaign.bench.plan import PendingRun, PlannedRun, make_plan
+from harness.campaign.bench.plan import PendingRun, PlannedRun
 from harness.campaign.campaign import begin_or_continue
-from harness.campaign.helpers.together import seconds_spent
 from harness.campaign.planning import stage_evidence
-from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.reboot import INTERRUPTED_CAMPAIGN
 from harness.campaign.run_campaign import run_campaign
 from harness.campaign.runner import Runner
 from harness.campaign.sequence import run_stages as module
 from harness.campaign.sequence.run_stages import placement_of
-from harness.environments.capabilities import Capabilities
 from harness.evidence.files.app_files import InputFile
-from harness.evidence.files.run_files import Explanation, Record
-from harness.evidence.index import Index
 from harness.evidence.records import check_run_id, new_run_id
-from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import counts_of
-from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
-from harness.matrix.workload_options import family, train_options
 from harness.matrix.workloads import Workload
-from harness.run.workload_data import read_data
-from harness.search.conclusion import Conclusion
-from harness.search.goal import Goal
 from harness.search.stages.conclusion import conclude_stages
-from harness.search.stages.runs import SeenRuns, Setting, StageHost, StageRun
-from harness.search.stages.search import MOST_FAILURES, StageEnd, StageSearch
-from tests.harness.pretending import FakeRun, RecordingDisplay, RecordWritingBench
-
-FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
-ALL = (FIRST, SECOND, "rocm7.14.0-torch2.12.0", "rocm7.0-torch2.10.0")
-HOURS = {"endurance": 1.25}
-MakeRecord = Callable[..., Record]
-
-
-class Staged(RecordWritingBench):
-    """A bench whose runs leave records.
-
-    - `passes`: returns whether a run completes.
-    - `refuses`: returns whether the app refuses the command of a run.
-    - `begins`: returns whether a run is begun.
-    - `stop_after`: the number of runs after which Ctrl-C is pressed.
-    - `fails_in`: the last phase of a run that fails.
-    - `remedies`: the presets that the explanation of a failure suggests.
-    """
-
-    passes: Callable[[FakeRun], bool]
-    refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
-    begins: Callable[[FakeRun], bool] = staticmethod(lambda _: True)
-    stop_after: int | None = None
-    fails_in: str | Callable[[FakeRun], str] | None = "first-step"
-    remedies: tuple[str, ...] = ()
-    fails_after_hours: float = 0.0
-    workloads: list[tuple[str, str, str, tuple[int, ...]]]
-
-    def run_cell(self, run: Any, *_: object) -> Any:
-        if len(self.workloads) == self.stop_after:
-            raise KeyboardInterrupt
-        planned, workload = run.planned, run.workload
-        self.workloads.append((planned.cell.id, workload.name, workload.strategy, planned.gpus))
-        passed = self.passes(run) and not self.refuses(run)
-        started = 1e9 + 60.0 * len(self.workloads)
-        about = {
-            "workload": workload.name,
-            "options": train_options(workload, len(planned.gpus)),
-            "family": family(workload, len(planned.gpus)),
-            "workload_hash": json_hash([workload.name, workload.strategy]),
-            "data": read_data(self.data) if self.data else InputFile(path="synthetic-1.csv", sha256="a" * 64),
-            "started": started,
-        }
-        if not self.begins(run):
-            return self.leave(run, "host-fault", "not-begun", about, {"finished": started + 0.01})
-        update = {
-            "finished": started + 0.01,
-            "last_phase": "teardown" if passed else self._failed_in(run),
-            "explanation": None if passed else explanation(self.remedies),
-            "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
-            "first_step": True if passed or self.fails_after_hours else None,
-        }
-        refused: tuple[str, str | None] = ("failed", "refused") if self.refuses(run) else ("hung", "no-progress")
-        outcome, diagnosis = ("completed", None) if passed else refused
-        return self.leave(run, outcome, diagnosis, about, update)
-
-    def _failed_in(self, run: FakeRun) -> str | None:
-        return self.fails_in(run) if callable(self.fails_in) else self.fails_in
-
-
-def explanation(presets: tuple[str, ...]) -> Explanation:
-    return Explanation(rule="r", class_="hang", cause="c", remedy="r", link=None, presets=presets, lines=())
-
-
-@pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Staged:
-    monkeypatch.setattr(module, "host_cause", lambda *_: None)
-    staged = Staged.on(tmp_path, host)
-    staged.data = tmp_path / "merged.csv"
-    staged.data.write_text("bars")
-    staged.make_record, staged.passes, staged.workloads = make_record, lambda _: True, []
-    return staged
-
-
-def prepared(
-    bench: Staged, matrix: Matrix, free_bytes: int | None = None, stacks: Sequence[str] = (FIRST, SECOND)
-) -> PreparedCampaign:
-    able = Capabilities(bench.gpus, "process", frozenset({"3.11"}), free_bytes, place=str(bench.results.folder))
-    cells = {name: [cell for cell in matrix.select("default") if cell.stack.name == name] for name in stacks}
-    chosen = [cell for of_stack in cells.values() for cell in of_stack]
-    goal = Goal(0.8, 0.95, budget=36000.0, mtbf_hours=1.0)
-    plan = make_plan(chosen, matrix.workloads["quick"], 1, able, {}, goal=goal)
-    return PreparedCampaign(plan, able, bench, matrix, StageSearch(matrix, cells, StageHost((0, 1), (0, 1))))
-
-
-def carried_out(bench: Staged, prepared: PreparedCampaign) -> tuple[Conclusion, RecordingDisplay, bool]:
-    """Run a campaign; return its conclusion, its display, and whether it continued an earlier one."""
-    display = RecordingDisplay()
-    assert prepared.stages is not None
-    with begin_or_continue(prepared.plan, bench) as (campaign, continued):
-        runner = Runner(bench, prepared.plan.workload, display, campaign.id)
-        return module.run_stages(prepared.stages, prepared, campaign, runner), display, continued
+from harness.search.stages.runs import SeenRuns, Setting, StageRun
+from harness.search.stages.search import MOST_FAILURES, StageEnd
+from tests.harness.campaign.sequence.staged import (
+    ALL,
+    FIRST,
+    SECOND,
+    Staged,
+    carried_out,
+    make_imported,
+    prepared,
+)
+from tests.harness.pretending import FakeRun, RecordingDisplay
 
 
 def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the_criteria(
@@ -637,80 +539,6 @@ def test_a_campaign_that_cannot_continue_after_a_reboot_says_that_its_budget_beg
     assert said.endswith("A new campaign begins, with the whole budget")
 
 
-def make_imported(bench: Staged) -> None:
-    """Make all runs so far those of another results folder."""
-    for run_id in bench.results.finished():
-        bench.results.folder_of(run_id).imported.write_text("{}", encoding="utf-8")
-    Index(bench.results).rebuild()
-    bench.workloads.clear()
-
-
-def test_the_runs_of_another_machine_of_the_kind_say_nothing_of_the_gpus_here(bench: Staged, matrix: Matrix) -> None:
-    carried_out(bench, prepared(bench, matrix))
-    seen = StageEvidence(bench, matrix).read().runs
-    assert {run.here for run in seen} == {True}
-    bench.host = bench.host.model_copy(update={"machine": "f" * 32})
-    again = StageEvidence(bench, matrix).read().runs
-    assert [run.row for run in again] == [run.row for run in seen]
-    assert {run.here for run in again} == {False}
-
-
-def test_imported_runs_make_no_cell_good(bench: Staged, matrix: Matrix) -> None:
-    carried_out(bench, prepared(bench, matrix))
-    before = list(bench.workloads)
-    make_imported(bench)
-    found, _, _ = carried_out(bench, prepared(bench, matrix))
-    assert found.reached
-    assert bench.workloads == before
-
-
-def test_a_run_whose_gpu_is_in_use_until_the_time_is_over_is_not_made(
-    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, campaign = [0.0], prepared(bench, matrix)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with ExitStack() as others:
-        planned = PlannedRun(matrix.cells[f"{FIRST}-plain"], 1, (0,))
-        others.enter_context(bench.gpus_for([(planned, "r9")], print))
-
-        def wait(_: float) -> None:
-            now[0] += 60.0
-            if now[0] > 2 * 36000.0:
-                others.close()
-
-        monkeypatch.setattr(time, "sleep", wait)
-        found, _, _ = carried_out(bench, campaign)
-    assert bench.workloads == []
-    assert "The time is over" in found.sentence
-    assert 0.9 * 36000 < now[0] <= 36000
-
-
-def test_side_by_side_no_run_waits_for_a_gpu_that_is_in_use(
-    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process of a run side by side would wait without end, and the campaign with it."""
-    campaign = prepared(bench, matrix, stacks=[FIRST])
-    assert campaign.stages
-    search = replace(campaign.stages, host=replace(campaign.stages.host, side_by_side=True))
-    at_once: list[list[tuple[int, ...]]] = []
-
-    def run_together(runner: Runner, pending: Sequence[PendingRun], _: object) -> list[tuple[PendingRun, Record]]:
-        at_once.append([one.planned.gpus for one in pending])
-        assert all(bench.has_free_gpus_for(one.planned, one.run_id) for one in pending)
-        return [runner.run([one]) for one in pending]
-
-    monkeypatch.setattr(module, "run_together", run_together)
-    with ExitStack() as others:
-        planned = PlannedRun(matrix.cells[f"{FIRST}-plain"], 1, (1,))
-        others.enter_context(bench.gpus_for([(planned, "r9")], print))
-        monkeypatch.setattr(time, "sleep", lambda _: others.close())
-        found, _, _ = carried_out(bench, replace(campaign, stages=search))
-    assert found.reached
-    cell = f"{FIRST}-plain"
-    assert bench.workloads[1:3] == [(cell, "standard", "single", (0,)), (cell, "standard", "single", (1,))]
-    assert at_once == []
-
-
 def test_a_winners_run_is_begun_only_where_time_is_left_for_it(
     bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,104 +572,6 @@ def test_a_winners_run_that_is_not_begun_is_passed_over(bench: Staged, matrix: M
     assert found.reached
 
 
-@pytest.mark.slow
-def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Staged, matrix: Matrix) -> None:
-    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
-    carried_out(bench, prepared(bench, matrix))
-    before = len(bench.workloads)
-    carried_out(bench, prepared(bench, matrix))
-    assert len(bench.workloads) == before
-    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "pt"}})
-    carried_out(bench, prepared(bench, matrix))
-    assert len(bench.workloads) == 2 * before
-
-
-@pytest.mark.slow
-def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
-    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: {1})
-    monkeypatch.setattr("harness.campaign.gpus.unhealthy.unhealthy_gpus", lambda *_: {1: "its probe failed"})
-    monkeypatch.setattr(module, "recheck_unhealthy", lambda *_: None)
-    found, display, _ = carried_out(bench, prepared(bench, matrix))
-    assert {gpus for *_, gpus in bench.workloads} == {(0,)}
-    assert "GPU 1 takes no more runs: its probe failed" in display.problems
-    assert not found.reached
-    assert found.continues
-    assert found.why == "exhausted"
-    assert "GPU 1 is unhealthy" in found.sentence
-    monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: set())
-    again, _, continued = carried_out(bench, prepared(bench, matrix))
-    assert continued
-    assert again.reached
-
-
-def make_gpu_unhealthy_after(
-    monkeypatch: pytest.MonkeyPatch, bench: Staged, runs: int, healthy_again: int = 10**6
-) -> None:
-    """Make GPU 1 unhealthy after `runs` more runs, until it has been probed `healthy_again` times."""
-    probes: list[object] = []
-    start = len(bench.workloads)
-
-    def unhealthy(*_: object) -> dict[int, str]:
-        return {1: "its probe failed"} if len(bench.workloads) - start >= runs and len(probes) < healthy_again else {}
-
-    def recheck(pending: list[PendingRun], *_: object) -> None:
-        probes.extend(one for one in pending if one.planned.gpus == (1,) and unhealthy())
-
-    monkeypatch.setattr(module, "unhealthy_gpus", unhealthy)
-    monkeypatch.setattr("harness.campaign.gpus.unhealthy.unhealthy_gpus", unhealthy)
-    monkeypatch.setattr(module, "recheck_unhealthy", recheck)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("every", "probes"), [(0.0, 5), (1e9, 1)])
-def test_a_gpu_that_recovers_takes_runs_again(
-    every: float, probes: int, bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RECHECK_SECONDS", every)
-    make_gpu_unhealthy_after(monkeypatch, bench, runs=3, healthy_again=probes)
-    found, display, _ = carried_out(bench, prepared(bench, matrix))
-    assert "GPU 1 takes no more runs: its probe failed" in display.problems
-    assert "GPU 1 takes runs again: it passes its probe" in display.notices
-    assert found.reached
-    assert f"{FIRST}-plain on 2 GPUs (ddp) is good" in found.sentence
-
-
-def test_a_gpu_that_fails_what_the_other_passes_is_said_once_to_be_left_out(bench: Staged, matrix: Matrix) -> None:
-    bench.passes = lambda run: 1 not in run.planned.gpus
-    found, display, _ = carried_out(bench, prepared(bench, matrix, stacks=ALL))
-    [said] = [one for one in display.problems if "GPU 1 is left out from now on" in one]
-    assert "failed what another GPU passed" in said
-    assert found.sentence.startswith("On one GPU ")
-
-
-def test_a_bad_gpu_that_runs_are_still_made_on_is_not_said_to_be_left_out(
-    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "bad_gpus", lambda _: (0, 1))
-    _, display, _ = carried_out(bench, prepared(bench, matrix))
-    assert not [one for one in display.problems if "left out" in one]
-
-
-def test_where_the_host_may_be_rebooted_a_campaign_of_two_gpus_ends_when_one_is_lost(
-    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    campaign = prepared(bench, matrix)
-    assert campaign.stages is not None
-    make_gpu_unhealthy_after(monkeypatch, bench, runs=3)
-    with begin_or_continue(campaign.plan, bench) as (begun, _):
-        runner = Runner(bench, campaign.plan.workload, RecordingDisplay(), begun.id)
-        found = module.run_stages(campaign.stages, campaign, begun, runner, lambda: True)
-    assert len(bench.workloads) == 3
-    assert (found.why, found.continues) == ("exhausted", True)
-    assert "GPU 1 is unhealthy" in found.sentence
-    make_gpu_unhealthy_after(monkeypatch, bench, runs=10**6)
-    again, _, continued = carried_out(bench, campaign)
-    assert continued
-    assert again.reached
-
-
 def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Staged, matrix: Matrix) -> None:
     bench.missing = (FIRST,)
     campaign = prepared(bench, matrix)
@@ -873,12 +603,3 @@ def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: M
             stages.run(decided, None)
     assert ran.count("endurance") == 1
     assert decided.why == "out-of-time"
-
-
-def test_runs_side_by_side_spend_the_time_once(make_record: MakeRecord) -> None:
-    first = Row.of(make_record())._replace(started=1000.0, finished=4600.0)
-    beside = first._replace(run_id="beside", started=1001.0, finished=4000.0)
-    longer = first._replace(run_id="longer", started=4500.0, finished=5000.0)
-    later = first._replace(run_id="later", started=9000.0, finished=9010.0)
-    assert seconds_spent([later, beside, first, longer]) == 4010.0
-    assert seconds_spent([]) == 0.0
