@@ -214,7 +214,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
 def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
     """Yield the result of a search as sentences."""
     total = len(variable_names(cell.preset))
-    pairs = f"{_passed(found.with_all)} with {_all(total)}, {_passed(found.with_none)} with none"
+    pairs = f"{found.with_all.in_words} with {_all(total)}, {found.with_none.in_words} with none"
     names = ", ".join(sorted(found.variables))
     if found.effect is None:
         said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
@@ -224,9 +224,9 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
         yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."
     if found.conclusion == "found":
         only = "Set together, without the others" if len(found.variables) > 1 else "Alone"
-        yield f"What matters: {names}. {only}, in fresh runs: {_passed(found.confirmed)}."
+        yield f"What matters: {names}. {only}, in fresh runs: {found.confirmed.in_words}."
         for name, runs in found.without.items():
-            yield f"  without {name}: {_passed(runs)}"
+            yield f"  without {name}: {runs.in_words}"
         if found.rest_too:
             yield "The other variables do the same without these: leave these out of the preset and minimise again."
         elif found.rest_too is None and len(found.variables) < total:
@@ -242,7 +242,3 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
 
 def _all(variables: int) -> str:
     return "its variable" if variables == 1 else f"all {variables} variables"
-
-
-def _passed(runs: Any) -> str:
-    return f"{runs.passes} of {runs.runs} passed"

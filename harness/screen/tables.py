@@ -11,7 +11,7 @@ from harness.base.durations import span
 from harness.base.wording import download_in_words, listed, many, size_in_words
 from harness.environments.python.interpreters import python_source
 from harness.evidence.row import Row
-from harness.evidence.verdicts.counting import CountName, Counts
+from harness.evidence.verdicts.counting import CountName, Counts, RunCount
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import hours_in_words, shows_mtbf, work_in_words
@@ -272,11 +272,15 @@ def runs_table(rows: Iterable[Row], counts: Counts, told: Mapping[str, str] | No
         place = (work, ran_on, f"{row.seconds:.1f}", speed)
         outcome = Text(row.outcome, OUTCOME_COLOURS[row.outcome])
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
-        # Of runs that were not verified, only failures count.
-        counts_as = "hours only" if count.hours_count else COUNT_WORDS[count.counts_as]
-        counts_as = "not verified" if row.is_unverified and count.counts_as == "passed" else counts_as
-        table.add_row(run, outcome, counts_as, why, *place, detail)
+        table.add_row(run, outcome, _counts_as(row, count), why, *place, detail)
     return table
+
+
+def _counts_as(row: Row, count: RunCount) -> str:
+    if count.hours_count:
+        return "hours only"
+    # Of runs that were not verified, only failures count.
+    return "not verified" if row.is_unverified and count.counts_as == "passed" else COUNT_WORDS[count.counts_as]
 
 
 def nodes_table(nodes: "Iterable[NodeRuns]") -> Table:

@@ -190,8 +190,7 @@ class _Search:
             self._pairs = self._pairs.add(passed[everything], passed[nothing])
             if self._pairs.one.runs % PAIRS_BETWEEN_NOTES == 0:
                 self._notify(
-                    f"so far {_passed_of(self._pairs.one)} passed with all variables, "
-                    f"{_passed_of(self._pairs.other)} with none"
+                    f"so far {self._pairs.one.in_words} with all variables, {self._pairs.other.in_words} with none"
                 )
         return True
 
@@ -276,10 +275,6 @@ class _Search:
                 self._rest_too = self._has_effect(rest)
             except BudgetSpentError:
                 return
-
-
-def _passed_of(runs: BinomialCount) -> str:
-    return f"{runs.passes} of {runs.runs}"
 
 
 def _largest_difference(one: BinomialCount, other: BinomialCount) -> float:

@@ -23,6 +23,11 @@ class BinomialCount:
         return BinomialCount(self.passes + other.passes, self.runs + other.runs)
 
     @property
+    def in_words(self) -> str:
+        """The count as in `7 of 8 passed`."""
+        return f"{self.passes} of {self.runs} passed"
+
+    @property
     def rate(self) -> float:
         """An estimate of the pass rate that is never 0 or 1."""
         return (self.passes + PRIOR_WEIGHT) / (self.runs + 2 * PRIOR_WEIGHT)

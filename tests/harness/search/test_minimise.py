@@ -58,7 +58,7 @@ def test_a_search_for_an_effect_says_how_it_stands() -> None:
     minimise_variables(NAMES, lambda _: True, 300, notify=said.append)
     assert said[:2] == [
         "looking for an effect of 8 variables together",
-        "so far 10 of 10 passed with all variables, 10 of 10 with none",
+        "so far 10 of 10 passed with all variables, 10 of 10 passed with none",
     ]
 
 

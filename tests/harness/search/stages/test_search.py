@@ -111,18 +111,23 @@ def passed(run: StageRun, number: int, *, verified: bool = True) -> SeenRun:
     return SeenRun(row, PASSED, run.gpus)
 
 
-def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() -> None:
+def search_of_one_cell() -> StageSearch:
+    """Return a search among one cell on one GPU."""
     stack = stacks()[0]
     cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
-    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
-    seen: list[SeenRun] = []
+    return StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
+
+
+def test_runs_that_pass_but_are_not_verified_end_the_campaign_which_says_so() -> None:
+    search, seen = search_of_one_cell(), list[SeenRun]()
     for number in range(20):
         if isinstance(decided := search.next(SeenRuns.of(seen), None), StageEnd):
             break
         seen.append(passed(decided, number, verified=False))
     assert isinstance(decided, StageEnd)
     sentence = conclude_stages(decided, 1).sentence
-    assert f"The runs of {cells[stack][0].id} were not verified, and count for nothing" in sentence
+    ((cell,),) = search.cells.values()
+    assert f"The runs of {cell.id} were not verified, and count for nothing" in sentence
 
 
 def test_a_budget_is_too_small_only_where_no_run_fits_into_it() -> None:
@@ -161,10 +166,7 @@ def test_what_passed_once_and_failed_again_and_again_since_makes_way_for_another
 
 
 def test_what_failed_too_often_is_run_no_more() -> None:
-    stack = stacks()[0]
-    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
-    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
-    seen: list[SeenRun] = []
+    search, seen = search_of_one_cell(), list[SeenRun]()
     while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun) and len(seen) < 10:
         seen.append(passed(run, len(seen)))
     assert isinstance(run, StageRun)
@@ -178,10 +180,7 @@ def test_what_failed_too_often_is_run_no_more() -> None:
 
 
 def test_what_fails_on_the_data_of_the_campaign_is_tried_a_few_times_whatever_other_data_showed() -> None:
-    stack = stacks()[0]
-    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
-    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
-    seen: list[SeenRun] = []
+    search, seen = search_of_one_cell(), list[SeenRun]()
     while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun):
         seen.append(passed(run, len(seen)))
     assert run.why == "good"
@@ -201,10 +200,7 @@ def test_what_fails_on_the_data_of_the_campaign_is_tried_a_few_times_whatever_ot
 
 
 def test_runs_on_the_data_of_the_campaign_that_were_not_verified_make_nothing_good() -> None:
-    stack = stacks()[0]
-    cells = {stack: [next(cell for cell in the_matrix().select("default") if cell.stack.name == stack)]}
-    search = StageSearch(the_matrix(), cells, StageHost(GPUS[:1], GPUS[:1]))
-    seen: list[SeenRun] = []
+    search, seen = search_of_one_cell(), list[SeenRun]()
     while isinstance(run := search.next(SeenRuns.of(seen), None), StageRun):
         seen.append(passed(run, len(seen)))
     seen = [replace(one, on_data=False) for one in seen]
