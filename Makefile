@@ -259,6 +259,7 @@ kernel: setup ## compile the app's kernel, where its compiler could not be fetch
 	.venv/bin/python -m harness.environments.compiled_kernel
 
 ifdef SETUP_LOCKED
+# Python's own handling of Ctrl-C would print a traceback of venv.
 .venv/.ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
