@@ -111,7 +111,8 @@ def test_the_compiler_is_fetched_with_the_authority_that_the_user_named(
         compiled_kernel.fetched_compiler(),
     ):
         pytest.fail("there is none")
-    assert trusted[0].startswith("of our own")
+    # Behind the authorities of the system, where it has any.
+    assert "of our own" in trusted[0]
 
 
 def test_it_is_in_the_wheel(tmp_path: Path) -> None:
