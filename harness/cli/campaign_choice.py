@@ -56,8 +56,7 @@ def campaign_options(command: Any) -> Any:
         click.option(
             "--use-screen-gpu/--no-use-screen-gpu",
             default=None,
-            help="In stages: whether runs may use a GPU with a screen (default: `run` asks once; without a terminal, "
-            "no).",
+            help="Whether runs may use a GPU with a screen (default: `run` asks once; without a terminal, no).",
         ),
     ):
         command = option(command)
@@ -74,13 +73,14 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     for cell in cells:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
+    may_use_screens = partial(_may_use_screens, settings, **options)
     if _in_stages(options) and (
         prepared := prepare_stages(
             bench_options(settings, options),
             _of_stages(matrix, options),
             selection,
             options["budget"] or BUDGET,
-            lambda host: _may_use_screens(settings, host, **options),
+            may_use_screens,
         )
     ):
         return prepared
@@ -109,6 +109,7 @@ def prepare(settings: Settings, **options: Any) -> PreparedCampaign:
         goal=goal,
         named=named,
         controls=options["controls"],
+        may_use_screens=may_use_screens,
     )
 
 

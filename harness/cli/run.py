@@ -17,7 +17,7 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import NOTHING_RUNS
 from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
-from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, screen_lines
+from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, left_out_lines, screen_lines
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
@@ -312,4 +312,5 @@ def _plan_lines(prepared: PreparedCampaign, told: StageForecast | None, *, wide:
     others += mistaken + screen_lines(
         {gpu.index: gpu.displays for gpu in prepared.bench.host.gpus if gpu.index in used and gpu.displays}
     )
+    others += left_out_lines(prepared.screened, len(prepared.bench.gpus))
     return [first, *([f"  goal: {reach}"] if reach else []), tables.data_line(prepared.plan.workload, data), *others]

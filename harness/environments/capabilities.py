@@ -188,7 +188,8 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it anyway"
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
-        return f"its preset needs GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
+        lacking = "without the GPU that has a screen (--use-screen-gpu)" if host.unused else "here"
+        return f"its preset needs GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all {lacking}"
     return None
 
 

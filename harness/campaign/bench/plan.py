@@ -188,6 +188,8 @@ def _skipped(cell: Cell, workload: Workload, host: Capabilities, *, named: bool)
         return Skipped(cell, reason, of_host=cell.stack.accelerator == "rocm" and not cell.excluded)
     if reason := why_unfit(cell, workload, host.gpus):
         few = reason == why_too_few_gpus(cell, workload, host.gpus)
+        if few and host.unused and not cell.preset.devices:
+            reason = f"{reason} that runs may use; --use-screen-gpu lets them use the one with a screen"
         return Skipped(cell, reason, of_host=few and not cell.preset.devices)
     return None
 

@@ -167,15 +167,18 @@ def forecast_lines(told: StageForecast) -> list[str]:
     lines.append(f"  a hung GPU: {_hung(told)}")
     if told.side_by_side:
         lines.append("  runs of one GPU each are made side by side, one on each GPU")
-    lines += screen_lines(told.screens)
-    lines += [
-        f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
-        f"{_all_of(told.gpus + len(told.screened))} stays unknown (--use-screen-gpu, with make "
-        "ARGS=--use-screen-gpu; or move the screen to the "
-        "processor's own graphics)"
-        for gpu in told.screened
+    return [*lines, *screen_lines(told.screens), *left_out_lines(told.screened, told.gpus)]
+
+
+def left_out_lines(screened: Iterable[int], gpus: int) -> list[str]:
+    """Return a line for each GPU that no run may use because it has a screen; `gpus`: how many others there are."""
+    left_out = list(screened)
+    everything = _all_of(gpus + len(left_out))
+    return [
+        f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on {everything} stays unknown "
+        "(--use-screen-gpu, with make ARGS=--use-screen-gpu; or move the screen to the processor's own graphics)"
+        for gpu in left_out
     ]
-    return lines
 
 
 def screen_lines(screens: Mapping[int, Sequence[str]]) -> list[str]:

@@ -40,13 +40,17 @@ ASSUMED_BUILD_SECONDS = 240.0
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is needed to run it. With `stages`, its runs are decided one after the other."""
+    """A plan with everything that is needed to run it. With `stages`, its runs are decided one after the other.
+
+    `screened`: the GPUs with a screen that no run may use.
+    """
 
     plan: Plan
     capabilities: Capabilities
     bench: Bench
     matrix: Matrix
     stages: StageSearch | None = None
+    screened: tuple[int, ...] = ()
 
     def verdicts_here(self) -> list[Verdict]:
         """Return the verdicts on the cells and the workload family of the plan, for its data and this kind of host.
@@ -80,16 +84,18 @@ def prepare_campaign(
     goal: Goal | None,
     named: bool,
     controls: bool,
+    may_use_screens: Callable[[HostFacts], bool] = lambda _: True,
 ) -> PreparedCampaign:
-    """Look at this host and plan the runs. `named`, `controls` as in `make_plan`.
+    """Look at this host and plan the runs.
+
+    `named`, `controls` as in `make_plan`; `may_use_screens` as in `prepare_stages`.
 
     Raises:
         UserError: when the data or the interpreter does not exist, or the data have too few sessions.
     """
-    bench = open_bench(options, cells)
+    bench, screened = _without_screens(open_bench(options, cells), may_use_screens)
     _require_sessions(bench, [workload])
-    capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter, bench.verifying)
-    capabilities = with_kfd(replace(capabilities, run_bytes=_run_bytes(bench)), there=_has_kfd(bench))
+    capabilities = _capabilities(bench, cells, screened)
     past = _past_seconds(bench, workload)
     # The host is only asked where there are several GPUs; of a scheduler's hosts nothing is known here.
     side_by_side = (
@@ -108,7 +114,7 @@ def prepare_campaign(
         controls=controls,
         side_by_side=side_by_side,
     )
-    return PreparedCampaign(plan, capabilities, bench, matrix)
+    return PreparedCampaign(plan, capabilities, bench, matrix, screened=screened)
 
 
 def prepare_stages(
@@ -131,13 +137,8 @@ def prepare_stages(
     if not stages or not bench.gpus:
         return None
     _require_sessions(bench, [matrix.workloads[one.workload] for one in stages if one.workload])
-    screened: tuple[int, ...] = ()
-    if not may_use_screens(bench.host):
-        screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
-        bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
-    capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter, bench.verifying)
-    capabilities = replace(capabilities, gpus=bench.gpus, unused=len(screened), run_bytes=_run_bytes(bench))
-    capabilities = with_kfd(capabilities, there=_has_kfd(bench))
+    bench, screened = _without_screens(bench, may_use_screens)
+    capabilities = _capabilities(bench, chosen, screened)
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
@@ -159,7 +160,21 @@ def prepare_stages(
         screened=screened,
         attempts_since=None if bench.dispatcher else time.time(),
     )
-    return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
+    return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host), screened)
+
+
+def _without_screens(bench: Bench, may_use_screens: Callable[[HostFacts], bool]) -> tuple[Bench, tuple[int, ...]]:
+    """Return the bench without the GPUs with a screen that runs may not use, and the numbers of these GPUs."""
+    if may_use_screens(bench.host):
+        return bench, ()
+    screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
+    return replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened)), screened
+
+
+def _capabilities(bench: Bench, cells: Sequence[Cell], screened: tuple[int, ...]) -> Capabilities:
+    found = capabilities_of(bench.host, bench.engine, cells, bench.interpreter, bench.verifying)
+    found = replace(found, gpus=bench.gpus, unused=len(screened), run_bytes=_run_bytes(bench))
+    return with_kfd(found, there=_has_kfd(bench))
 
 
 def _require_sessions(bench: Bench, workloads: Sequence[Workload]) -> None:

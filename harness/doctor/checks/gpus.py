@@ -96,8 +96,8 @@ def display(machine: Machine) -> Iterator[Finding]:
             yield ok(f"{gpu.label} drives no display{used}")
             continue
         left_out = (
-            "; a campaign in stages leaves this GPU out, and what trains on all GPUs stays unknown, without "
-            "--use-screen-gpu (with make ARGS=--use-screen-gpu), but cells that you name run on it, too"
+            "; a campaign leaves this GPU out, and what trains on all GPUs stays unknown, without --use-screen-gpu "
+            "(with make ARGS=--use-screen-gpu)"
         )
         # A campaign leaves no GPU out if it had none left then.
         alone = all(one.card and one.card.displays for one in machine.training)

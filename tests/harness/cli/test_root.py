@@ -152,9 +152,20 @@ def test_the_plan_is_that_of_two_gpus(root: Path) -> None:
     plan = json.loads(matrix(root, *words, "--json").stdout)
     assert plan["simulated"] is True
     assert plan["host"].startswith("On a simulated host, found 2 AMD GPUs")
-    # Cells that are named run on both GPUs, although a hang may freeze the screen of one.
-    assert "each on GPU 0 and on GPU 1" in (text := " ".join(matrix(root, *words).stdout.split()))
+    text = " ".join(matrix(root, *words, "--use-screen-gpu").stdout.split())
+    assert "each on GPU 0 and on GPU 1" in text
     assert "a screen is connected to GPU 0 (DP-1): a hang may freeze it" in text
+
+
+def test_a_cell_that_is_named_does_not_run_on_a_gpu_with_a_screen_unless_that_is_allowed(root: Path) -> None:
+    words = ("plan", "--executor", "process", "rocm6.3-torch2.9.1-plain")
+    assert [run["gpus"] for run in json.loads(matrix(root, *words, "--json").stdout)["runs"]] == [[1]]
+    text = " ".join(matrix(root, *words).stdout.split())
+    assert "a screen is connected to GPU 0: no run uses it, so what trains on both GPUs stays unknown" in text
+    assert "--use-screen-gpu, with make ARGS=--use-screen-gpu" in text
+    several = json.loads(matrix(root, *words, "--json", "--stage", "two-gpus").stdout)
+    assert several["runs"] == []
+    assert "this host has one that runs may use; --use-screen-gpu lets them" in several["left_out"][0]["reason"]
 
 
 def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:

@@ -175,7 +175,7 @@ def test_of_a_plan_without_a_run_the_reason_comes_first_and_then_what_to_do(tmp_
 
 
 def test_a_stage_is_run_alone(root: Path) -> None:
-    printed = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus").stdout)
+    printed = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus", "--use-screen-gpu").stdout)
     assert (printed["workload"]["name"], printed["workload"]["strategy"]) == ("standard", "ddp")
     assert [run["gpus"] for run in printed["runs"]] == [[0, 1]]
 
