@@ -149,6 +149,7 @@ class SimulatedHost:
         self.topology(gpu, version, 168, vram)
         for connector in ("DP-1", "HDMI-A-1"):
             self.connect(gpu, connector, "disconnected")
+        self.connect(gpu, "Writeback-1", "unknown")
         return gpu
 
     def firmware(self, gpu: Path, **versions: str) -> None:

@@ -8,6 +8,9 @@ from harness.host.facts import GpuFacts
 from harness.host.gpus.amdgpu import device_folder
 
 CONNECTED, DISCONNECTED = "connected", "disconnected"
+# A connector to which nothing can be attached: it writes a picture into memory. Since Linux 6.8 amdgpu has one for each
+# card, and its status is always `unknown`.
+WRITEBACK = "Writeback-"
 
 
 def connected_displays(gpu: GpuFacts, root: Path) -> tuple[str, ...]:
@@ -36,10 +39,11 @@ def headless_first(gpus: Iterable[GpuFacts]) -> tuple[int, ...]:
 
 
 def _connectors(gpu: GpuFacts, root: Path) -> list[tuple[str, str]]:
-    """Return the name and the status of each connector."""
+    """Return the name and the status of each connector to which a screen can be attached."""
     folder = device_folder(gpu, root)
     places = sorted(folder.glob("drm/card[0-9]*/card[0-9]*-*")) if folder else []
-    return [(place.name.partition("-")[2], _status(place)) for place in places]
+    named = ((place.name.partition("-")[2], place) for place in places)
+    return [(name, _status(place)) for name, place in named if not name.startswith(WRITEBACK)]
 
 
 def _status(connector: Path) -> str:

@@ -1,5 +1,5 @@
 from harness.host.fingerprint import read_gpus
-from harness.host.gpus.displays import connected_displays, headless_first
+from harness.host.gpus.displays import connected_displays, headless_first, why_a_screen_may_be_lost
 from tests.harness.gpu_tree import TwoGpuHost, a_gpu
 
 GPUS = (a_gpu(0), a_gpu(1))
@@ -22,3 +22,16 @@ def test_a_gpu_the_driver_tells_nothing_of_has_no_screen(tree: TwoGpuHost) -> No
     unknown = GPUS[0].model_copy(update={"render_node": None})
     assert connected_displays(unknown, tree.root) == ()
     assert connected_displays(GPUS[0], tree.root / "elsewhere") == ()
+
+
+def test_no_screen_is_lost_at_the_connector_that_every_card_has_for_pictures_in_memory(tree: TwoGpuHost) -> None:
+    # As Linux lists the connectors of a card without a screen from 6.8 on.
+    shown = {file.parent.name: file.read_text() for file in tree.device(1).glob("drm/card1/card1-*/status")}
+    assert {name: status.strip() for name, status in shown.items()} == {
+        "card1-DP-1": "disconnected",
+        "card1-HDMI-A-1": "disconnected",
+        "card1-Writeback-1": "unknown",
+    }
+    assert why_a_screen_may_be_lost(GPUS[1], tree.root) is None
+    tree.connect(1, "HDMI-A-1", "unknown")
+    assert why_a_screen_may_be_lost(GPUS[1], tree.root) == "a screen may be attached to it (HDMI-A-1 unknown)"
