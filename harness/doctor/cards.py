@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from harness.base.sysfs import entries, read_number, read_text
@@ -37,7 +36,6 @@ def _read_card(folder: Path) -> Card:
         window=_first_window(folder),
         memory=total_memory(folder),
         memory_used=used_memory(folder),
-        displays=tuple(_displays(folder)),
         render_node=f"/dev/dri/{nodes[0]}" if nodes else None,
         root_port=next((one.name for one in reversed(folder.parents) if ADDRESS.fullmatch(one.name)), None),
     )
@@ -73,9 +71,3 @@ def _first_window(folder: Path) -> int | None:
     found = re.match(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) ", read_text(folder / "resource") or "")
     start, end = (int(found[1], 16), int(found[2], 16)) if found else (0, 0)
     return end - start + 1 if end else None
-
-
-def _displays(folder: Path) -> Iterator[str]:
-    for status in sorted(folder.glob("drm/card*/card*-*/status")):
-        if read_text(status) == "connected" and read_text(status.with_name("enabled")) == "enabled":
-            yield status.parent.name.split("-", 1)[1]

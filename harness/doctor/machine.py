@@ -69,7 +69,6 @@ class Card:
     `bridges`: the number of bridges between its slot and the processor.
     `window`: the number of bytes of its memory that the processor can address.
     `memory`, `memory_used`: in bytes.
-    `displays`: the connectors with an active display.
     `root_port`: the root port of the processor or chipset that its path starts at; None if it is unknown.
     """
 
@@ -81,7 +80,6 @@ class Card:
     window: int | None
     memory: int | None
     memory_used: int | None
-    displays: tuple[str, ...]
     render_node: str | None
     root_port: str | None = None
 

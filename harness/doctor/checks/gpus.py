@@ -87,33 +87,34 @@ def other_vendors(machine: Machine) -> Iterator[Finding]:
 
 
 def display(machine: Machine) -> Iterator[Finding]:
-    """GPUs that drive a display, and the memory that takes."""
+    """GPUs with a screen attached, whether it is on or asleep, and their memory in use."""
     for gpu in machine.training:
         if gpu.card is None:
             continue
         used = f", {gpu.card.memory_used / MIB:.0f} MiB in use" if gpu.card.memory_used is not None else ""
-        if not gpu.card.displays:
-            yield ok(f"{gpu.label} drives no display{used}")
+        if not gpu.facts.displays:
+            yield ok(f"{gpu.label} has no screen{used}")
             continue
         left_out = (
             "; a campaign leaves this GPU out, and what trains on all GPUs stays unknown, without --use-screen-gpu "
             "(with make ARGS=--use-screen-gpu)"
         )
         # A campaign leaves no GPU out if it had none left then.
-        alone = all(one.card and one.card.displays for one in machine.training)
+        alone = all(one.facts.displays for one in machine.training)
         yield note(
-            f"{gpu.label} drives a display ({', '.join(gpu.card.displays)}){used}",
-            "a hang of this GPU takes the desktop with it, and its free memory changes while runs are compared"
+            f"{gpu.label} has a screen ({', '.join(gpu.facts.displays)}){used}",
+            "a hang of this GPU takes the desktop with it, it is never reset then, and its free memory changes while "
+            "runs are compared"
             + ("" if alone else left_out)
-            + "; a processor with graphics of its own can drive the display instead",
+            + "; a processor with graphics of its own can have the screen instead",
             "sudo systemctl isolate multi-user.target  # ends the desktop until `isolate graphical.target`",
         )
 
 
 def idle_memory(machine: Machine) -> Iterator[Finding]:
-    """Memory in use on a GPU without a display, beyond that of visible processes."""
+    """Memory in use on a GPU without a screen, beyond that of visible processes."""
     for gpu in machine.training:
-        if gpu.card is None or gpu.card.memory_used is None or gpu.card.displays:
+        if gpu.card is None or gpu.card.memory_used is None or gpu.facts.displays:
             continue
         held = sum(process.memory for process in machine.processes if process.gpu == gpu.label)
         if gpu.card.memory_used - held > IDLE_BYTES:

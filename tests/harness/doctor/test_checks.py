@@ -12,6 +12,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.base.wording import listed
+from harness.campaign.planning.screen_gpus import gpus_in_question
 from harness.doctor.checks import CHECKS, access, check_id, docker, driver, examine, gpus, pcie, room, slurm, system
 from harness.doctor.finding import Finding, Level
 from harness.doctor.machine import BaseImage, Docker, Machine, Room, SlurmHook
@@ -533,20 +534,24 @@ def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path
     tree = trees.dual_7900xt(tmp_path)
     told = [(f.level, f.what) for f in examine(read(tmp_path)) if f.check == "display"]
     assert told == [
-        ("note", "GPU 0 (gfx1100, 0000:03:00.0) drives a display (DP-1), 812 MiB in use"),
-        ("ok", "GPU 1 (gfx1100, 0000:43:00.0) drives no display, 27 MiB in use"),
+        ("note", "GPU 0 (gfx1100, 0000:03:00.0) has a screen (DP-1), 812 MiB in use"),
+        ("ok", "GPU 1 (gfx1100, 0000:43:00.0) has no screen, 27 MiB in use"),
     ]
     [why] = [f.why for f in examine(read(tmp_path)) if f.level == "note" and f.check == "display"]
     assert "what trains on all GPUs stays unknown, without --use-screen-gpu" in why
     # With a screen on each GPU a campaign leaves none out.
     shown = read(tmp_path)
-    gpus = tuple(replace(gpu, card=gpu.card and replace(gpu.card, displays=("DP-1",))) for gpu in shown.gpus)
+    gpus = tuple(replace(gpu, facts=gpu.facts.model_copy(update={"displays": ("DP-1",)})) for gpu in shown.gpus)
     whys = [f.why for f in examine(replace(shown, gpus=gpus)) if f.check == "display"]
     assert len(whys) == 2
     assert not any("stays unknown" in (why or "") for why in whys)
-    # A cable alone makes no display, because a monitor that is switched off stays connected.
+    # A screen that is asleep counts, too: a campaign leaves its GPU out, and the GPU is not reset.
     tree.write(tree.gpus[0] / "drm/card0/card0-DP-1/enabled", "disabled")
-    assert {f.level for f in examine(read(tmp_path)) if f.check == "display"} == {"ok"}
+    asleep = read(tmp_path)
+    assert [f.level for f in examine(asleep) if f.check == "display"] == ["note", "ok"]
+    assert [gpu.index for gpu in gpus_in_question(asleep.host)] == [0]
+    # Its desktop holds memory meanwhile, as no process that this user sees.
+    assert [f.what for f in examine(asleep) if f.check == "idle-memory" and f.level != "ok"] == []
 
 
 def test_every_check_was_made_to_find_something() -> None:
