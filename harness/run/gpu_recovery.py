@@ -136,16 +136,17 @@ def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
 def look_for_resets(gpus: Iterable[GpuFacts], since: float, root: Path, now: float) -> Step:
     """Return whether the kernel log reports a reset of these GPUs from `since` (seconds since 1970) on.
 
-    `root` holds the host's /sys and /dev; `now` is the present by the clock as it was at `since`. `good` of the step is
-    None where the log cannot be read.
+    `root` holds the host's /sys and /dev; `now` is the present by the clock as it was at `since`. If an address of a
+    GPU is not known, a reset of any GPU counts. `good` of the step is None where the log cannot be read.
     """
     began = time.monotonic()
     log = read_kernel_log(since, root, now)
     seconds = time.monotonic() - began
     if log.missing is not None:
         return Step("kernel-log", None, None, log.missing, seconds)
-    addresses = {address for gpu in gpus if (address := pci_address(gpu, root))}
-    resets = reset_lines(log.lines, addresses)
+    # A GPU that fell off the bus has no folder any more, in which its address could be read.
+    addresses = {gpu.address or pci_address(gpu, root) for gpu in gpus}
+    resets = reset_lines(log.lines, () if None in addresses else {one for one in addresses if one})
     more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
     told = resets[0] + more if resets else f"{many(len(log.lines), 'line')}, no reset among them"
     return Step("kernel-log", None, not resets, told, seconds)

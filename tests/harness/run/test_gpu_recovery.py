@@ -1,13 +1,23 @@
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from harness.host.facts import GpuFacts
+from harness.host.fingerprint import read_gpus
 from harness.host.gpus.gpu_reset import Reset
 from harness.run.gpu_probe import Probed
-from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step, recover_gpu, wait_for_memory
-from tests.harness.gpu_tree import a_gpu
+from harness.run.gpu_recovery import (
+    MEMORY_SECONDS,
+    SLACK_BYTES,
+    Actions,
+    Step,
+    look_for_resets,
+    recover_gpu,
+    wait_for_memory,
+)
+from tests.harness.gpu_tree import ADDRESSES, TwoGpuHost, a_gpu
 
 BEFORE = 100 << 20
 WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "matmul-fp32 hung: no end within 60 s")
@@ -143,3 +153,12 @@ def test_a_probe_that_cannot_be_killed_is_reported() -> None:
 def test_a_probe_that_cannot_be_killed_is_no_fault_of_the_environment(good: bool | None) -> None:
     step = recovered(SimulatedGpu(Probed(good, "did not end", killable=False)), proven=False)[1]
     assert (step.good, step.detail) == (False, "did not end; it cannot be killed")
+
+
+def test_a_reset_of_a_gpu_that_fell_off_the_bus_is_seen(tree: TwoGpuHost) -> None:
+    known = tuple(read_gpus(tree.root))
+    unknown = (a_gpu(0), a_gpu(1))
+    tree.kernel_says(f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!. Source:  3")
+    (tree.root / "sys/class/drm/renderD129").unlink()
+    for gpus, good in ((known, False), (unknown, False), (known[:1], True), (unknown[1:], False)):
+        assert look_for_resets(gpus, time.time(), tree.root, time.time()).good is good
