@@ -13,6 +13,7 @@ from harness.evidence.files.run_files import Intent
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.file_systems import is_network
+from harness.host.fingerprint import training_gpus
 from harness.host.jobs import JobEnding
 from harness.host.slurm import (
     NEVER,
@@ -112,7 +113,7 @@ class SlurmDispatcher:
             ),
             self.cluster.partition,
             exclude=tuple(sorted(self._excluded)),
-            gpus=(self.cluster.gres or f"gpu:{len(self.kind.gpus)}") if gpus else None,
+            gpus=(self.cluster.gres or f"gpu:{len(training_gpus(self.kind))}") if gpus else None,
         )
         command = (*self.matrix, "run-cell", "--request", "-")
         return self._submitted(options, command, request.model_dump_json(by_alias=True, exclude_defaults=True))

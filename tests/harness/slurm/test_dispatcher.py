@@ -8,13 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from harness.base.errors import UserError
-from harness.campaign.bench.dispatch import JobSeen
+from harness.campaign.bench.dispatch import JobSeen, RunRequest
 from harness.evidence.files.run_files import Intent, Scheduled
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
 from harness.matrix.clusters import Cluster
 from harness.slurm.dispatcher import SlurmDispatcher
 from harness.slurm.open_dispatchers import open_dispatchers
+from tests.harness.gpu_tree import a_gpu
 
 Program = Callable[[str, str], Path]
 ON_N1 = Scheduled(scheduler="slurm", job="1", node="n1")
@@ -77,6 +79,31 @@ def test_what_is_submitted_is_nowhere_that_others_may_write(
     monkeypatch.setattr("tempfile.TemporaryDirectory", lambda: nullcontext("/proc"))
     with pytest.raises(UserError, match=r"^/proc/r1\.close\.sh: cannot be written"):
         dispatcher.request_record(make_intent("r1", scheduled=ON_N1), None, asks=True)
+
+
+def test_a_job_asks_for_the_gpus_that_train(
+    dispatcher: SlurmDispatcher, program: Program, matrix: Matrix, tmp_path: Path
+) -> None:
+    """The processor's own GPU, which the driver shows as well, is no GPU of Slurm's: the job would be refused."""
+    own = a_gpu(1).model_copy(update={"index": 2, "gfx": "gfx1036"})
+    dispatcher.kind = dispatcher.kind.model_copy(update={"gpus": (a_gpu(0), a_gpu(1), own)})
+    cell = matrix.cells["rocm6.3-torch2.9.1-plain"]
+    request = RunRequest(
+        run_id="r1",
+        campaign=None,
+        repeat=1,
+        gpus=(0,),
+        stack=cell.stack,
+        preset=cell.preset,
+        workload=matrix.workloads["quick"],
+        executor="process",
+    )
+    program("sbatch", f"grep '^#SBATCH --gres=' \"$2\" >{tmp_path}/asked; echo 7")
+    (tmp_path / "bin" / "grep").symlink_to("/bin/grep")
+    for gres, asked in ((None, "gpu:2"), ("gpu:gfx1100:3", "gpu:gfx1100:3")):
+        dispatcher.cluster = Cluster(gres=gres)
+        assert dispatcher.submit(request)
+        assert (tmp_path / "asked").read_text() == f"#SBATCH --gres={asked}\n"
 
 
 def test_a_node_that_a_run_names_is_a_name() -> None:
