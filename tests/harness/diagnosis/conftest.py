@@ -109,6 +109,8 @@ BENIGN = [
     'time=2025-02-11T18:21:07.123+01:00 level=INFO source=server.go:594 msg="no kernel image is available, so CPU"',
     "'(ReadTimeoutError(\"HTTPSConnectionPool(host='x', port=443): Read timed out.\"), '(Request ID: 1)')' thrown "
     "while requesting HEAD https://x/config.json",
+    ":3:hip_memory.cpp           :4012: 15012345690 us: [pid:4711  tid:0x7f1c2b000000] hipPointerGetAttributes: "
+    "Returned hipErrorInvalidValue :",
     "HIP kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
     "incorrect.",
     "CUDA kernel errors might be asynchronously reported at some other API call,so the stacktrace below might be "
