@@ -14,7 +14,7 @@ SIGNATURES = Path(__file__).parents[2] / "diagnosis" / "signatures.yaml"
 """The only place with amdgpu's wordings: the rules for the kernel log whose class says `gpu: reset`."""
 ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
-# The lines of one reset, with an address and without, are at most this far apart.
+# Two lines of one reset that follow each other, with an address or without, are at most this far apart.
 SAME_RESET_SECONDS = 10.0
 
 
@@ -22,7 +22,7 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
     """Return the lines that report a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
 
     A line without an address counts, because older drivers leave it out, unless another GPU was reset within ten
-    seconds of it. A line that names another GPU does not count.
+    seconds of it, or of such lines before it: a reset may take longer. A line that names another GPU does not count.
     """
     patterns = reset_patterns()
     told = (line.strip() for line in kernel_log if any(one.search(names_as_words(line)) for one in patterns))
@@ -36,7 +36,10 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
         if named := _named(line):
             return bool(named & wanted)
         at = _seconds(line)
-        return not any(abs(at - other) <= SAME_RESET_SECONDS for other in times_of_others)
+        is_of_another = any(abs(at - other) <= SAME_RESET_SECONDS for other in times_of_others)
+        if is_of_another:
+            times_of_others.append(at)
+        return not is_of_another
 
     return [line for line in lines if concerns(line)]
 

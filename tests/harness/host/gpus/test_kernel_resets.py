@@ -84,6 +84,21 @@ def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -
     assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
 
 
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_long_reset_of_another_gpu_is_none_of_this_one(stamp: str) -> None:
+    """Linux 6.8 waits for the scheduler of a GPU at each of its queues, and says so without an address."""
+    begins = stamp.format(5) + f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    waits = [
+        f"{stamp.format(at)}[drm:mes_v11_0_submit_pkt_and_poll_completion.constprop.0 [amdgpu]] *ERROR* MES failed to "
+        "response msg=3"
+        for at in range(8, 30, 3)
+    ]
+    later = stamp.format(50) + "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=11"
+    assert reset_lines([begins, *waits], {MINE}) == []
+    assert reset_lines([begins, *waits, later], {MINE}) == [later]
+    assert reset_lines([begins, *waits], {OTHER}) == [begins, *waits]
+
+
 def kernel_excerpts(*states: str | None) -> list[str]:
     """Return the excerpts of the kernel log whose class says one of these states of a GPU."""
     signatures = load_signatures()
