@@ -29,10 +29,10 @@ ABOUT_GPUS = re.compile(
 SAYS_OF_A_GPU = {
     "reset": re.compile(
         r"(?i)reset|wedged|recovery|unrecoverable|time(?:d )?[ -]?out|GPU hang|respon|\bMES\b"
-        r"|gangs|quiesce|Failed to evict|(?:remove|legacy) queue|\bSMU\b|last message|halt cp"
+        r"|gangs|quiesce|Failed to evict|(?:remove|legacy) queue|\bSMU\b|last message|halt cp|\bCTF\b"
     ),
     "lost": re.compile(
-        r"(?i)uncorrect|\bbus\b(?! error: severity=corr)|inaccessible|temperature|\bCTF\b|power state"
+        r"(?i)uncorrect|\bbus\b(?! error: severity=corr)|inaccessible|power state"
         r"|Hardware Error|queue vital|resume KFD|restore process"
     ),
     "faulted": re.compile(r"(?i)page.fault|protection_fault|command stream|sq_intr"),

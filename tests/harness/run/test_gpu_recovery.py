@@ -162,3 +162,13 @@ def test_a_reset_of_a_gpu_that_fell_off_the_bus_is_seen(tree: TwoGpuHost) -> Non
     (tree.root / "sys/class/drm/renderD129").unlink()
     for gpus, good in ((known, False), (unknown, False), (known[:1], True), (unknown[1:], False)):
         assert look_for_resets(gpus, time.time(), tree.root, time.time()).good is good
+
+
+def test_a_host_that_was_shut_down_for_a_hot_gpu_counts_against_its_run(tree: TwoGpuHost) -> None:
+    tree.kernel_says(
+        f"amdgpu {ADDRESSES[1]}: amdgpu: ERROR: GPU over temperature range(SW CTF) detected!",
+        f"amdgpu {ADDRESSES[1]}: amdgpu: ERROR: System is going to shutdown due to GPU SW CTF!",
+    )
+    mine, others = (look_for_resets([gpu], time.time(), tree.root, time.time()) for gpu in (a_gpu(1), a_gpu(0)))
+    assert (mine.good, others.good) == (False, True)
+    assert "ERROR: GPU over temperature range(SW CTF) detected! (and 1 more)" in mine.detail
