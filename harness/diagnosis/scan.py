@@ -9,7 +9,7 @@ from harness.diagnosis.lines import Line
 from harness.diagnosis.matcher import Hit, Matcher, OfRun, Sieve, any_process, matcher_of
 from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
-from harness.host.gpus.kernel_resets import ADDRESS
+from harness.host.gpus.kernel_resets import ADDRESS, Suspends
 from harness.host.kernel_log import is_of_process, names_as_words
 
 RECOVERY_LINES = 5
@@ -44,7 +44,7 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
-STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
+STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS, "PM: suspend e", "PM: hibernation: hibernation e")
 _DRIVERS_OF_GPUS = ("amdgpu", "kfd")
 # A port reports an error of the device behind it, which it may name.
 _PORT = re.compile(r"pcieport \S+")
@@ -122,6 +122,7 @@ class _Scan:
     dump_begins: bool = False
     build_ends: int = 0
     others_fault: int = -DETAIL_LINES
+    suspends: Suspends = field(default_factory=Suspends)
 
     @cached_property
     def page_faults(self) -> dict[str, Signature]:
@@ -131,6 +132,8 @@ class _Scan:
 
     def take(self, line: Line, matcher: Matcher) -> None:
         """Process the next line."""
+        if self.is_kernel_log and self.suspends.restarts_gpu(line.text):
+            return
         process, body = split_prefix(line.text)
         self._look_for_dump(body, line)
         if begins := _BUILD_LINES.search(body):

@@ -16,15 +16,22 @@ ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNOR
 SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
 # Two lines of one reset that follow each other, with an address or without, are at most this far apart.
 SAME_RESET_SECONDS = 10.0
+# What the kernel says when it begins to suspend the host, and once the host is awake again.
+SUSPEND = re.compile(r"\bPM: (?:suspend|hibernation: hibernation) (entry|exit)\b")
+# What amdgpu says when it restarts a GPU. It also does so whenever the host is suspended.
+_RESTART = re.compile(r"\b(?:MODE\d|BACO) reset\b|\bmode1 reset$")
 
 
 def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[str]:
     """Return the lines that report a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
 
-    A line without an address counts, because older drivers leave it out, unless another GPU was reset within ten
-    seconds of it, or of such lines before it: a reset may take longer. A line that names another GPU does not count.
+    A line about a restart while the host is suspended does not count, and none that names another GPU. One without an
+    address counts, because older drivers leave it out, unless another GPU was reset within ten seconds of it, or of
+    such lines before it: a reset may take longer.
     """
     patterns = reset_patterns()
+    suspends = Suspends()
+    kernel_log = (line for line in kernel_log if not suspends.restarts_gpu(line))
     told = (line.strip() for line in kernel_log if any(one.search(names_as_words(line)) for one in patterns))
     lines = [line for line in told if not is_of_process(line)]
     if not addresses:
@@ -42,6 +49,19 @@ def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[s
         return not is_of_another
 
     return [line for line in lines if concerns(line)]
+
+
+class Suspends:
+    """Follows the lines of a kernel log, the oldest first, through suspends of the host."""
+
+    def __init__(self) -> None:
+        self._suspending = False
+
+    def restarts_gpu(self, line: str) -> bool:
+        """Process the next line; return whether it says that a GPU is restarted because the host is suspended."""
+        if (found := SUSPEND.search(line)) and not is_of_process(line):
+            self._suspending = found[1] == "entry"
+        return self._suspending and _RESTART.search(line.rstrip()) is not None
 
 
 def names_another_gpu(line: str, addresses: Collection[str]) -> bool:

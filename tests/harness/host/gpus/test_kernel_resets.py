@@ -6,6 +6,7 @@ from harness.base.files.yaml_lines import read_yaml
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import load_signatures
 from harness.host.gpus.kernel_resets import names_another_gpu, reset_lines, reset_patterns
+from tests.harness.diagnosis.in_memory import explain_log
 
 MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
 RESETS = [
@@ -97,6 +98,37 @@ def test_a_long_reset_of_another_gpu_is_none_of_this_one(stamp: str) -> None:
     assert reset_lines([begins, *waits], {MINE}) == []
     assert reset_lines([begins, *waits, later], {MINE}) == [later]
     assert reset_lines([begins, *waits], {OTHER}) == [begins, *waits]
+
+
+SUSPEND = [
+    "PM: suspend entry (deep)",
+    f"amdgpu {MINE}: amdgpu: MODE1 reset",
+    f"amdgpu {MINE}: amdgpu: GPU mode1 reset",
+    f"amdgpu {MINE}: amdgpu: GPU smu mode1 reset",
+    "ACPI: PM: Preparing to enter system sleep state S3",
+    f"amdgpu {MINE}: amdgpu: SMU is resumed successfully!",
+    "PM: suspend exit",
+]
+
+
+@pytest.mark.parametrize("stamp", ["", "[    7.000000] ", "2026-03-01T09:05:07.000000+0000 host kernel: "])
+def test_a_gpu_that_the_kernel_restarts_because_it_suspends_the_host_was_not_reset(stamp: str) -> None:
+    suspend = [stamp + line for line in SUSPEND]
+    hibernation = [line.replace("PM: suspend", "PM: hibernation: hibernation") for line in suspend]
+    failed = stamp + f"amdgpu {MINE}: amdgpu: GPU mode1 reset failed"
+    named = stamp + "process '/work/PM: suspend entry' started with executable stack"
+    for lines in (suspend, hibernation):
+        assert reset_lines(lines, {MINE}) == reset_lines(lines, ()) == []
+        assert explain_log([], "train.log", lines).rule is None
+        # The same at any other time, and what fails meanwhile, is a reset.
+        for told, seen in (
+            (lines[1:], lines[1:4]),
+            ([*lines, *lines[1:4]], lines[1:4]),
+            ([named, *lines[1:4]], lines[1:4]),
+            ([*lines[:4], failed], [failed]),
+        ):
+            assert reset_lines(told, {MINE}) == seen
+            assert explain_log([], "train.log", told).class_ == "gpu-reset"
 
 
 def kernel_excerpts(*states: str | None) -> list[str]:
