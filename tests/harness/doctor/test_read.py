@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.doctor.machine import Caller, Machine, Wsl
+from harness.host.simulated_topology import io_link
 from tests.harness.doctor import trees
 
 Read = Callable[[Path], Machine]
@@ -64,6 +65,29 @@ def configuration(control: int) -> bytes:
     space[0x34], space[0x48], space[0x49], space[0x64], space[0x65] = 0x48, 0x01, 0x64, 0x10, 0x00
     space[0x64 + 0x28 : 0x64 + 0x2A] = control.to_bytes(2, "little")
     return bytes(space)
+
+
+@pytest.mark.parametrize(
+    ("to_host", "to_other", "expected"),
+    [(1, 13, True), (1 | 1 << 2, 1, False), (1 | 1 << 3, 1, False)],
+    ids=["none with the other GPU", "none of 32 bits", "none of 64 bits"],
+)
+def test_atomics_are_those_of_the_path_to_the_processor(
+    to_host: int, to_other: int, expected: bool, read: Read, tmp_path: Path
+) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    links = "sys/class/kfd/kfd/topology/nodes/1/io_links"
+    tree.write(f"{links}/0/properties", io_link(1, 0, flags=to_host))
+    tree.write(f"{links}/1/properties", io_link(1, 2, flags=to_other))
+    assert [gpu.atomics for gpu in read(tmp_path).gpus] == [expected, True]
+
+
+def test_one_path_to_a_processor_without_atomics_is_enough(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    nodes = "sys/class/kfd/kfd/topology/nodes"
+    tree.write(f"{nodes}/3/gpu_id", 0)
+    tree.write(f"{nodes}/1/io_links/1/properties", io_link(1, 3, flags=13))
+    assert [gpu.atomics for gpu in read(tmp_path).gpus] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,16 @@ def test_gpus_are_counted_as_rocm_counts_them(dual_7900xt: Path) -> None:
     assert host.gpus[1].memory_bytes is None
 
 
+def test_gpus_of_many_nodes_are_counted_in_the_order_of_numbers(dual_7900xt: Path) -> None:
+    nodes = dual_7900xt / "sys/class/kfd/kfd/topology/nodes"
+    (nodes / "1").rename(nodes / "10")
+    assert [gpu.render_node for gpu in read_host(dual_7900xt).gpus] == [
+        "/dev/dri/renderD129",
+        "/dev/dri/renderD130",
+        "/dev/dri/renderD128",
+    ]
+
+
 def test_a_gpu_has_the_address_by_which_the_kernel_names_it(dual_7900xt: Path) -> None:
     write(dual_7900xt / "sys/class/drm/renderD130/device/uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:0A:00.0\n")
     before = read_host(dual_7900xt)

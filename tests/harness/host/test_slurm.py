@@ -214,6 +214,7 @@ def test_no_more_is_read_than_slurm_says(programs: Path, monkeypatch: pytest.Mon
         ("COMPLETING|0:14|1:00", "cancelled"),
         ("COMPLETING|0:14|UNLIMITED", "cancelled"),
         ("RUNNING|0:14|1:00", "cancelled"),
+        ("RUNNING|1:14|1:00", "cancelled"),
         ("", "cancelled"),
     ],
 )

@@ -81,6 +81,34 @@ def test_what_is_submitted_is_nowhere_that_others_may_write(
         dispatcher.request_record(make_intent("r1", scheduled=ON_N1), None, asks=True)
 
 
+def test_a_node_that_slurm_drained_because_of_a_process_is_not_taken_to_be_down(
+    dispatcher: SlurmDispatcher, program: Program, make_intent: Callable[..., Intent]
+) -> None:
+    intent = make_intent("r1", scheduled=ON_N1)
+    for reason, closing in (("Kill task failed", "unkillable"), ("Epilog error", "unkillable"), ("a fan", "gone")):
+        sinfo(program, n1=f"drain {reason}", n2="idle none")
+        assert dispatcher.request_record(intent, None, asks=True) == closing
+
+
+def test_the_last_node_stays_in_use_until_three_runs_in_a_row_were_not_begun(
+    dispatcher: SlurmDispatcher, make_intent: Callable[..., Intent]
+) -> None:
+    dispatcher.nodes = ("n1",)
+    intent = make_intent("r1", scheduled=ON_N1)
+    assert [dispatcher.avoid(intent, []) for _ in range(2)] == [True, True]
+    dispatcher.note_host(intent)
+    assert [dispatcher.avoid(intent, []) for _ in range(3)] == [True, True, False]
+
+
+def test_a_node_that_became_another_kind_gets_no_more_runs(
+    dispatcher: SlurmDispatcher, make_intent: Callable[..., Intent], host: HostFacts
+) -> None:
+    dispatcher.note_host(make_intent("r1", scheduled=ON_N1))
+    assert dispatcher.nodes_at_work == 2
+    dispatcher.note_host(make_intent("r2", scheduled=ON_N1, host=host.model_copy(update={"kind": "another"})))
+    assert dispatcher.nodes_at_work == 1
+
+
 def test_a_job_asks_for_the_gpus_that_train(
     dispatcher: SlurmDispatcher, program: Program, matrix: Matrix, tmp_path: Path
 ) -> None:

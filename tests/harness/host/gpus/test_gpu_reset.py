@@ -102,6 +102,11 @@ def test_a_tool_that_ends_well_without_a_reset_is_not_believed(said: str, tree: 
     assert (reset.done, reset.detail) == (True, f"reset by {tree.device(1) / 'reset'}")
 
 
+def test_a_tool_that_fails_after_it_said_so_is_not_believed(tree: TwoGpuHost, program: Program) -> None:
+    program("amd-smi", f"{DONE}; exit 1")
+    assert not reset_gpu(a_gpu(1), tree.root).done
+
+
 def test_every_refusal_is_reported(tree: TwoGpuHost, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     program("amd-smi", "echo 'sudo is required' >&2; exit 1")
     reset = reset_gpu(a_gpu(1), tree.root)

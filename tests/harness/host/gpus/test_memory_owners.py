@@ -40,6 +40,12 @@ def test_a_client_with_several_descriptors_counts_once(tmp_path: Path) -> None:
     assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(7, 1 << 20), (8, 512)]
 
 
+def test_descriptors_that_name_no_client_all_count(tmp_path: Path) -> None:
+    nameless = client(1, memory_vram="1024 KiB").replace("drm-client-id:\t1\n", "")
+    process(tmp_path, 7, "Xorg", nameless, nameless)
+    assert [(owner.pid, owner.bytes) for owner in memory_owners([], tmp_path)] == [(7, 2 << 20)]
+
+
 def test_all_descriptors_are_looked_at_while_there_is_time_the_process_with_the_most_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
