@@ -67,6 +67,12 @@ def wsl(machine: Machine) -> Iterator[Finding]:
         )
 
 
+def _of_processes(machine: Machine, what: str, why: str, fix: str) -> Finding:
+    """Return a warning about cells that run as processes; a note where an engine runs them in containers."""
+    in_containers = machine.engine is not None and machine.engine.maps_users is None
+    return note(what, why) if in_containers else warning(what, why, fix)
+
+
 def glibc(machine: Machine) -> Iterator[Finding]:
     """The C library that cells use when they run as processes."""
     if machine.glibc is None:
@@ -74,13 +80,15 @@ def glibc(machine: Machine) -> Iterator[Finding]:
         return
     version = Version(machine.glibc)
     if version < OLDEST_GLIBC:
-        yield warning(
+        yield _of_processes(
+            machine,
             f"glibc {version} is older than {OLDEST_GLIBC}",
             "PyTorch's wheels do not install or load; containers bring their own",
             "MATRIX_EXECUTOR=docker .venv/bin/matrix plan",
         )
     elif version >= STRICT_GLIBC and machine.training:
-        yield warning(
+        yield _of_processes(
+            machine,
             f"glibc {version} refuses libraries that ask for an executable stack",
             "those of older ROCm wheels do (`cannot enable executable stack as shared object requires`); it is "
             "unknown which ones exactly. Containers bring glibc 2.36",
@@ -95,9 +103,11 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
     size = machine.shared_memory
     if size is None:
         fix = f"sudo mount -t tmpfs shm {SHARED_MEMORY}"
-        yield warning(f"{SHARED_MEMORY} is not a tmpfs", "loader workers fail without it", fix)
+        why = "loader workers of cells that run as processes fail without it; containers are given 8 GiB"
+        yield _of_processes(machine, f"{SHARED_MEMORY} is not a tmpfs", why, fix)
     elif size < ENOUGH_SHARED_MEMORY:
-        yield warning(
+        yield _of_processes(
+            machine,
             f"{SHARED_MEMORY} holds {size / MIB:.0f} MiB",
             "loader workers of cells that run as processes die with `Bus error`; containers are given 8 GiB",
             f"sudo mount -o remount,size=8g {SHARED_MEMORY}",

@@ -195,7 +195,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
         lambda t: t.write(
             "usr/lib/x86_64-linux-gnu/libc.so.6", "GNU C Library (GNU libc) stable release version 2.27."
         ),
-        {("glibc", "warning")},
+        {("glibc", "note")},
         "2.27 is older",
     ),
     "a strict glibc": (
@@ -203,18 +203,18 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
             "usr/lib/x86_64-linux-gnu/libc.so.6",
             "GNU C Library (Debian GLIBC 2.41-12+deb13u1) stable release version 2.41.",
         ),
-        {("glibc", "warning")},
+        {("glibc", "note")},
         "2.41 refuses",
     ),
     "no glibc": (lambda t: t.remove("usr/lib/x86_64-linux-gnu/libc.so.6"), {("glibc", "note")}, "no glibc"),
     "little shared memory": (
         lambda t: t.write("proc/mounts", "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0"),
-        {("shared-memory", "warning")},
+        {("shared-memory", "note")},
         "/dev/shm holds 64 MiB",
     ),
     "no shared memory": (
         lambda t: t.write("proc/mounts", "sysfs /sys sysfs rw 0 0"),
-        {("shared-memory", "warning")},
+        {("shared-memory", "note")},
         "is not a tmpfs",
     ),
     "a limit of locked memory": (
@@ -528,6 +528,23 @@ def test_a_group_without_a_name_is_given_one(read: Read, tmp_path: Path) -> None
     fix = only(examine(machine), "kfd").fix
     assert fix == "sudo groupadd -g 109 render && sudo usermod -aG render $USER  # then log in again"
     assert "usermod" not in (only(examine(replace(machine, kfd=replace(kfd, group=0))), "kfd").fix or "")
+
+
+def test_what_only_cells_as_processes_need_is_a_note_where_they_run_in_containers(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    trixie = "GNU C Library (Debian GLIBC 2.41-12+deb13u1) stable release version 2.41."
+    tree.write("usr/lib/x86_64-linux-gnu/libc.so.6", trixie)
+    tree.write("proc/mounts", "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0")
+    machine = read(tmp_path)
+    for engine, level in (
+        (ENGINE, "note"),
+        (replace(ENGINE, maps_users="rootless"), "warning"),
+        (Docker("process"), "warning"),
+        (Docker(), "warning"),
+    ):
+        found = examine(replace(machine, docker=engine))
+        told = {one.check: one.level for one in found if one.check in ("glibc", "shared-memory")}
+        assert told == {"glibc": level, "shared-memory": level}
 
 
 def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path) -> None:
