@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.base.command_words import with_yes
@@ -15,14 +15,20 @@ from harness.base.errors import UserError
 from harness.base.files.hashes import json_hash
 from harness.base.files.json_bounds import load_json
 from harness.base.files.storage import read_regular, write_durably, write_json
+from harness.base.wording import many
 from harness.campaign.user_units import ask_tool, lingers, passed_on
 from harness.evidence.gpus.health_log import FOLDER
 from harness.evidence.records import Results
+from harness.host.fingerprint import read_gpus
 from harness.matrix.stacks import ExecutorName
 
 OPTION = "--reboot-when-unhealthy"
 INTERRUPTED_CAMPAIGN = "MATRIX_RESUMES"
 """The environment variable that tells the resumed command the campaign that was interrupted."""
+GPUS_BEFORE = "MATRIX_GPUS_BEFORE"
+"""The environment variable that tells the resumed command how many GPUs this host had before the reboot."""
+GPUS_SECONDS = 300.0
+_POLL_SECONDS = 1.0
 MOST_REBOOTS = 3
 NIGHT_SECONDS = 12 * 3600
 SYSTEMD_TOOLS = ("systemctl", "loginctl", "busctl")
@@ -70,20 +76,49 @@ def check_reboot(root: Path = Path("/")) -> None:
         raise UserError(f"{OPTION}: this user may not reboot the host ({answer}); allow it in polkit, or leave it out")
 
 
+def await_gpus(root: Path, say: Callable[[str], object], seconds: float = GPUS_SECONDS) -> None:
+    """After a reboot by `reboot_and_resume`, wait until the driver shows as many GPUs as before; `say` reports a lack.
+
+    A user's unit may start before the driver has found the GPUs: the command would then make another campaign, on the
+    CPU or on one GPU of two, and the night would be over. `root` can be a fake tree.
+
+    Raises:
+        UserError: when there is still no GPU after `seconds`; the unit then starts the command again.
+    """
+    wanted = os.environ.get(GPUS_BEFORE, "")
+    if not wanted.isdecimal() or not int(wanted):
+        return
+    until = time.monotonic() + seconds
+    while (there := sum(1 for _ in read_gpus(root))) < int(wanted) and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    if there < int(wanted):
+        lacks = f"of the {many(int(wanted), 'GPU')} from before the reboot the driver shows {there or 'none'}"
+        if not there:
+            raise UserError(f"{OPTION}: {lacks}; `matrix doctor` says what to fix, then run the same command")
+        say(lacks)
+
+
 def reboot_and_resume(
-    command: Sequence[str], folder: Path, results: Results, machine: str, executor: ExecutorName, campaign: str
+    command: Sequence[str],
+    folder: Path,
+    results: Results,
+    machine: str,
+    executor: ExecutorName,
+    campaign: str,
+    gpus: int,
 ) -> None:
     """Let `command` run once in `folder` after the next boot, and reboot.
 
-    The command uses `executor` again: otherwise an engine that starts late would turn containers into processes. If it
-    cannot continue `campaign`, it says so.
+    The command uses `executor` again: otherwise an engine that starts late would turn containers into processes. It
+    first waits for as many `gpus` as the host has now. If it cannot continue `campaign`, it says so.
 
     Raises:
         UserError: after three reboots in twelve hours, or when systemd refuses.
     """
     _count(results, machine)
     name = f"matrix-resume-{json_hash([str(results.folder), machine])[:8]}.service"
-    text = unit(name, command, folder, {**passed_on(), "MATRIX_EXECUTOR": executor, INTERRUPTED_CAMPAIGN: campaign})
+    told = {"MATRIX_EXECUTOR": executor, INTERRUPTED_CAMPAIGN: campaign, GPUS_BEFORE: str(gpus)}
+    text = unit(name, command, folder, {**passed_on(), **told})
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     file = Path(config) / "systemd/user" / name
     # For this user alone, because the addresses of proxies and indexes may have passwords in them.

@@ -19,7 +19,7 @@ from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
 from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, left_out_lines, screen_lines
 from harness.campaign.planning.prepare import PreparedCampaign
-from harness.campaign.reboot import check_reboot, reboot_and_resume, reboots_left, this_command
+from harness.campaign.reboot import await_gpus, check_reboot, reboot_and_resume, reboots_left, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.sequence.reach import reach_of
@@ -139,6 +139,7 @@ def run(
     settings = of_cluster(settings, options["cluster"])
     if reboot_when_unhealthy:
         _check_reboot(settings, options["cluster"])
+        await_gpus(settings.root, lambda lack: warn([lack]))
     if options["kind"]:
         end_with_starter()
     kinds = dispatchers_of(settings, options["cluster"], options.pop("kind"))
@@ -192,8 +193,8 @@ def run(
     host = prepared.bench.host
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
     if reboot_when_unhealthy and unfinished and unhealthy_gpus(settings.results, host):
-        executor = prepared.capabilities.executor
-        reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor, ended.campaign)
+        where = this_command(), Path.cwd(), settings.results, host.machine
+        reboot_and_resume(*where, prepared.capabilities.executor, ended.campaign, len(host.gpus))
     sys.exit(0 if ended.succeeded else 1)
 
 

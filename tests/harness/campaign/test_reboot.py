@@ -9,8 +9,18 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.reboot import MOST_REBOOTS, check_reboot, reboot_and_resume, reboots_left, this_command, unit
+from harness.campaign.reboot import (
+    GPUS_BEFORE,
+    MOST_REBOOTS,
+    await_gpus,
+    check_reboot,
+    reboot_and_resume,
+    reboots_left,
+    this_command,
+    unit,
+)
 from harness.evidence.records import Results
+from harness.host.simulated import dual_7900xt
 
 Program = Callable[[str, str], Path]
 COMMAND = ("/opt/vpoc/.venv/bin/matrix", "run", "--data", "my bars.csv", "--reboot-when-unhealthy", "--yes")
@@ -80,7 +90,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reboot(results: Results) -> None:
-    reboot_and_resume(COMMAND, results.folder.parent, results, "m", "docker", "c1")
+    reboot_and_resume(COMMAND, results.folder.parent, results, "m", "docker", "c1", 2)
 
 
 def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
@@ -102,6 +112,8 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
     # Otherwise the command would run cells as processes if the engine is not up yet after the boot.
     assert 'Environment="MATRIX_EXECUTOR=docker"\n' in text
     assert 'Environment="MATRIX_RESUMES=c1"\n' in text
+    # Otherwise it would go on without GPUs that the driver has not found yet.
+    assert 'Environment="MATRIX_GPUS_BEFORE=2"\n' in text
     assert "RestartForceExitStatus=2\n" in text
 
 
@@ -132,7 +144,7 @@ def test_at_most_three_times_a_night(
         reboot(results)
     assert not systemd["systemctl"].exists()
     # Another machine that shares the folder has its own count, and after twelve hours a new count begins.
-    reboot_and_resume(COMMAND, tmp_path, results, "another", "docker", "c1")
+    reboot_and_resume(COMMAND, tmp_path, results, "another", "docker", "c1", 2)
     later = time.time() + 12.1 * 3600
     monkeypatch.setattr("time.time", lambda: later)
     reboot(results)
@@ -195,3 +207,46 @@ def test_systemd_reads_the_unit_as_it_is_meant(tmp_path: Path) -> None:
         check=False,
     )
     assert (told.returncode, told.stderr) == (0, "")
+
+
+@pytest.fixture
+def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of KFD's nodes of a host with two GPUs (1 and 2), which was rebooted and does not wait."""
+    monkeypatch.setenv(GPUS_BEFORE, "2")
+    monkeypatch.setattr("harness.campaign.reboot._POLL_SECONDS", 0.0)
+    dual_7900xt(tmp_path)
+    return tmp_path / "sys/class/kfd/kfd/topology/nodes"
+
+
+def test_after_the_reboot_it_waits_until_the_driver_shows_all_gpus(
+    topology: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = topology.rename(tmp_path / "hidden")
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            hidden.rename(topology)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    said: list[str] = []
+    await_gpus(tmp_path, said.append)
+    assert (len(looks), said) == (3, [])
+
+
+def test_a_gpu_that_the_reboot_did_not_bring_back_is_reported(topology: Path, tmp_path: Path) -> None:
+    (topology / "2").rename(tmp_path / "lost")
+    said: list[str] = []
+    await_gpus(tmp_path, said.append, seconds=0.0)
+    assert said == ["of the 2 GPUs from before the reboot the driver shows 1"]
+
+
+def test_without_any_gpu_it_does_not_go_on_with_the_cpu(
+    topology: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology.rename(tmp_path / "hidden")
+    with pytest.raises(UserError, match=r"before the reboot the driver shows none; .*same command"):
+        await_gpus(tmp_path, print, seconds=0.0)
+    monkeypatch.delenv(GPUS_BEFORE)
+    await_gpus(tmp_path, print, seconds=0.0)

@@ -2,9 +2,11 @@
 
 import json
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ from click.testing import CliRunner, Result
 from benchmarks.kill_tester import Place
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.reboot import GPUS_BEFORE, await_gpus
+from harness.campaign.run_campaign import CampaignResult
 from harness.cli.commands import COMMANDS
 from harness.cli.main import cli
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
+from harness.search.conclusion import Conclusion
+from harness.search.schedule import EndReason
 
 MATRIX = CHECKOUT / "matrix.yaml"
 # Files that describe this machine's hardware and driver. Processes, control groups and locks are always its own.
@@ -182,6 +188,40 @@ def test_nothing_is_promoted_and_nothing_rebooted(root: Path) -> None:
         raise matrix(root, "promote").exception or AssertionError
     with pytest.raises(UserError, match="leave it out"):
         raise matrix(root, "run", "--reboot-when-unhealthy").exception or AssertionError
+
+
+def test_after_a_reboot_the_command_waits_for_the_gpus_before_it_plans(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would run cells on the CPU and end, because the driver has not found the GPUs yet."""
+    monkeypatch.setenv(GPUS_BEFORE, "2")
+    monkeypatch.setattr("harness.cli.run._check_reboot", lambda *_: None)
+    monkeypatch.setattr("harness.cli.run.await_gpus", partial(await_gpus, seconds=0.0))
+    for node in (root / "sys/class/kfd/kfd/topology/nodes").iterdir():
+        shutil.rmtree(node)
+    with pytest.raises(UserError, match="of the 2 GPUs from before the reboot the driver shows none"):
+        raise matrix(root, "run", "--reboot-when-unhealthy", "no-such-cell").exception or AssertionError
+
+
+@pytest.mark.parametrize(("why", "unhealthy"), [("exhausted", True), ("exhausted", False), ("good", True)])
+def test_the_host_is_rebooted_only_for_an_unhealthy_gpu_that_keeps_a_campaign_from_its_end(
+    why: EndReason, unhealthy: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = CampaignResult("c1", 1, None, False, False, Conclusion(why, False, "said", True, {}))
+    rebooted: list[tuple[Any, ...]] = []
+    stand_ins: dict[str, Callable[..., Any]] = {
+        "_check_reboot": lambda *_: None,
+        "run_campaign": lambda *_: ended,
+        "_tell": lambda *_, **__: None,
+        "unhealthy_gpus": lambda *_: {1: "it hangs"} if unhealthy else {},
+        "reboot_and_resume": lambda *words: rebooted.append(words),
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(f"harness.cli.run.{name}", stand_in)
+    done = matrix(root, "run", "--reboot-when-unhealthy", "--executor", "process")
+    assert done.exit_code == 1, done.output
+    told = [words[-3:] for words in rebooted]
+    assert told == ([("process", "c1", 2)] if why == "exhausted" and unhealthy else [])
 
 
 @pytest.mark.slow
