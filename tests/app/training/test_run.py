@@ -95,6 +95,22 @@ def test_the_result_says_what_was_done(options, tmp_path):
     assert "rows per bar" in said[0]
 
 
+@pytest.mark.parametrize("loop_", ["plain", "resident"])
+def test_the_training_loss_of_an_epoch_is_the_mean_over_its_samples_also_of_a_short_last_batch(
+    options, tmp_path, loop_
+):
+    result, _, said = trained(options(epochs=1, batch_size=24, loop=loop_, learning_rate=0.05), tmp_path)
+    losses = np.array([step["loss"] for step in result["first_steps"]])
+    assert len(losses) == result["steps_done"]
+    samples = np.full(len(losses), 24)
+    samples[-1] = result["samples"]["train"] - samples[:-1].sum()
+    assert 0 < samples[-1] < 24
+    expected = (losses * samples).sum() / samples.sum()
+    assert expected != pytest.approx(losses.mean(), rel=1e-4)
+    assert result["epoch_losses"][0]["train"] == pytest.approx(expected, rel=1e-6)
+    assert any(line.startswith(f"epoch 1/1: training loss {expected:.4f}, ") for line in said)
+
+
 @pytest.mark.slow
 def test_progress_passes_through_the_phases_in_order(options, tmp_path):
     result, _, _ = trained(options(epochs=1), tmp_path)
