@@ -19,7 +19,7 @@ from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
 from vpoc.profile.device import paths
 from vpoc.progress import Progress
-from vpoc.training import fit, loop
+from vpoc.training import checkpoint, fit, loop
 from vpoc.training.flat.flat_loop import VectorTrainer
 from vpoc.training.model_file.artefact import load_model, weights_sha256
 from vpoc.training.result import constant_rate_loss
@@ -285,6 +285,39 @@ def test_a_scaler_skips_what_is_not_finite_and_the_result_counts_it(options, tmp
     assert (result["steps_done"], result["steps_skipped"]) == (last, 11)
     assert result["first_steps"][1]["gradient_norm"] is None
     assert result["first_steps"][0] == honest["first_steps"][0]
+
+
+@pytest.mark.slow
+@needs_cpu_scaler
+def test_a_resumed_training_goes_on_with_its_loss_scale_and_its_skipped_steps(options, tmp_path, monkeypatch):
+    """With float16 on a GPU the scale decides which gradients are rounded to 0, so it is part of what is resumed."""
+    steps = {2, 3}
+    poison(monkeypatch, steps, scaler=True)
+    whole, _, _ = trained(options(epochs=2), tmp_path / "whole")
+    trained(options(epochs=1), tmp_path / "cut")
+    steps.clear()
+    cut, _, _ = trained(options(epochs=2, resume=True), tmp_path / "cut")
+    states = [
+        checkpoint.last_checkpoint(tmp_path / name / "out" / "m_checkpoints", print).state["scaler"]
+        for name in ("whole", "cut")
+    ]
+    assert states[0] == states[1]
+    assert (states[1]["scale"], states[1]["_growth_tracker"]) == (loop.INITIAL_SCALE / 4, whole["steps_done"] - 3)
+    assert (cut["steps_done"], cut["steps_skipped"]) == (whole["steps_done"], 2)
+    assert cut["rank_weights_sha256"] == whole["rank_weights_sha256"]
+
+
+@pytest.mark.slow
+@needs_cpu_scaler
+def test_skips_in_a_row_are_counted_across_a_stop(options, tmp_path, monkeypatch):
+    last = trained(options(epochs=1), tmp_path / "honest")[0]["steps_done"]
+    steps = set(range(last - 4, last + 1))
+    poison(monkeypatch, steps, scaler=True)
+    trained(options(epochs=1), tmp_path)
+    steps.clear()
+    steps.update(range(1, 8))
+    with pytest.raises(UserError, match=rf"step {last + 6}: the gradient was not finite 11 times in a row"):
+        trained(options(epochs=2, resume=True), tmp_path)
 
 
 @needs_cpu_scaler
