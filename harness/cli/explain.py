@@ -106,6 +106,8 @@ def explain(
         around, more = around_run(settings, record, found)
         told |= around
         lines += more
+        if found is None and not around["counts_as_failed"]:
+            lines.append("There is nothing to explain.")
     else:
         raise UserError("say what to explain: RUN (id, `latest`, cell, folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -137,8 +139,7 @@ def _explained(
     told |= {"diagnosis": record.diagnosis, "detail": record.detail}
     quoted = folder.for_display(record)
     if record.outcome == "completed":
-        lines = [run, f"outcome   {quoted.ended}: {quoted.detail}", "There is nothing to explain."]
-        return None, told | {"explanation": None}, lines
+        return None, told | {"explanation": None}, [run, f"outcome   {quoted.ended}: {quoted.detail}"]
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(settings.matrix, stack))
     # Imported here because it takes time, and a mere log has no runs around it.

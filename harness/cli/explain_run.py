@@ -30,8 +30,10 @@ def around_run(settings: Settings, record: Record, found: Explanation | None) ->
     told = {"controls": controls, "beside": beside, "counts_as_failed": counted, "continues_training": continues}
     lines = [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
     if counted:
+        lines.append(f"counts    as a failure: {counted}")
+    if counted and record.outcome == "interrupted":
         strike = settings.invocation.command("strike", record.intent.run_id, "--reason", "I closed the terminal")
-        lines += [f"counts    as a failure: {counted}", f"try       {strike}  # if you did that, and it was no hang"]
+        lines.append(f"try       {strike}  # if you did that, and it was no hang")
     lines += [f"try       {continues}  # continues its training"] if continues else []
     if record.outcome == "interrupted" and (again := _continues_campaign(settings, record)):
         lines.append(f"try       {again.command}  # {again.why}")
@@ -116,8 +118,8 @@ def _beside(results: Results, record: Record) -> str | None:
 
 
 def _counted(results: Results, record: Record) -> str | None:
-    """Return why an interrupted run counts as a failure; None when it does not count as one."""
-    if record.outcome != "interrupted":
+    """Return why a run counts as a failure, where its outcome does not say so; None when it does not count as one."""
+    if record.outcome not in ("interrupted", "completed"):
         return None
     count = counts_of(results).get(record.intent.run_id)
     return count.why if count and count.counts_as == "failed" else None

@@ -288,6 +288,8 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     }.get(ended_by or "", "continues this campaign")
     if nothing or (ended_by == "exhausted" and not ended.done):
         why += ", once a stack can be made, and says what each one lacks"
+    elif ended_by == "exhausted":
+        why += " with what was left out or could not run; all else had its turn"
     return Command(command=again, why=why)
 
 

@@ -99,7 +99,7 @@ def build_report(
         answers=Answers(
             use=(*which_cell(known.trained_in, matrix, known.tags, runs.own), *_elsewhere(runs, known.here)),
             notes=tuple(map(in_text, what_the_notes_changed(judge_now(rows, pooled=False)))),
-            failures=tuple(map(in_text, what_fails(verdicts, found, explanations))),
+            failures=tuple(map(in_text, (*filter(None, [known.resets]), *what_fails(verdicts, found, explanations)))),
             criteria=tuple(in_text(one.sentence) for one in criteria),
             next=known.steps,
         ),

@@ -195,7 +195,8 @@ def hint(
     found = [one for one in new if _can_be_varied(by_id[one.last], rows, matrix, gpus)]
     if not found:
         return None
-    first, more = found[0], len(found) - 1
+    # Where runs used all GPUs together, controls cannot tell the GPUs apart.
+    first, more = min(found, key=lambda one: len(json.loads(by_id[one.last].gpus))), len(found) - 1
     failed = "1 run of it" if first.failures == 1 else f"{first.failures} runs of it"
     others = f", as did {more} other cells" if more > 1 else ", as did 1 other cell" if more else ""
     last, command = by_id[first.last], f"`matrix isolate {first.cell}`"

@@ -65,7 +65,10 @@ def answer_of(
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
         grids=_grids(here, matrix, ids or {}, best, of_program=last.of_program),
-        failures=what_fails(here, known.found, known.explained)[:FAILURES_SHOWN] if known.found else (),
+        failures=(
+            *filter(None, [known.resets]),
+            *(what_fails(here, known.found, known.explained)[:FAILURES_SHOWN] if known.found else ()),
+        ),
         next=step,
         train_now=None if last.of_program or known.train_now == step else known.train_now,
     )

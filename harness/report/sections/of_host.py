@@ -13,6 +13,7 @@ from harness.evidence.host_state import state_from_json
 from harness.evidence.records import Results
 from harness.evidence.verdicts.recommend import most_useful, most_useful_before, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.facts import GpuFacts
 from harness.matrix.workload_options import OWN_DATA
 from harness.registry.tags.promotions import KnownGood
 from harness.registry.tags.suspension import why_suspended
@@ -23,6 +24,7 @@ from harness.report.sections.criteria import ReadRecord
 from harness.report.sections.failures import Failure, failures
 from harness.report.sections.judged_runs import JudgedRuns
 from harness.report.sections.next_steps import training_meanwhile, what_next
+from harness.report.sections.resets import whose_resets
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class OfHost:
     `steps`: commands, the most useful first.
     `train_now`: as in `Answer`.
     `elsewhere`: the number of runs that count on other kinds of host.
+    `resets`: a sentence if all resets were of one GPU, though others were used.
     """
 
     here: Sequence[Verdict]
@@ -46,6 +49,7 @@ class OfHost:
     steps: tuple[Command, ...]
     train_now: Command | None = None
     elsewhere: int = 0
+    resets: str = ""
 
 
 def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
@@ -111,4 +115,10 @@ def of_host(runs: JudgedRuns, promoted: Iterable[KnownGood], reader: Reader) -> 
     train_now = training_meanwhile(best, intents, tags, matrix, invocation)
     steps = tuple(filter(None, (last.next_command, steps[0], train_now, *steps[1:])))
     elsewhere = sum(one.runs for one in runs.verdicts if host_kind not in (None, one.host_kind))
-    return OfHost(here, trained_in, found, explained, tags, steps, train_now, elsewhere)
+    mine = [row for row in rows if host_kind in (None, row.host_kind) and row.can_be_evidence]
+    resets = whose_resets(mine, runs.counts, lambda row: _gpus_of(runs.read(row.run_id)))
+    return OfHost(here, trained_in, found, explained, tags, steps, train_now, elsewhere, resets)
+
+
+def _gpus_of(record: Record | None) -> tuple[GpuFacts, ...]:
+    return record.intent.host.gpus if record else ()

@@ -45,13 +45,14 @@ COMPONENTS = {
     "runtime-error": "ROCR-Runtime",
     "driver": "ROCK-Kernel-Driver",
     "gpu-reset": "ROCK-Kernel-Driver",
+    "gpu-overheated": "ROCK-Kernel-Driver",
     "gpu-hang": "ROCK-Kernel-Driver",
 }
 # Positions where GitHub would link a person or an issue in text; a zero-width space there prevents the link.
 LINKED = re.compile(r"(?<=[@#])(?=\w)|(?<=\bGH)(?=-\d)|(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 NO_RESPONSE = "_No response_"
 # Classes of runs that were ended on purpose or by a limit, which is no bug of upstream.
-NOT_A_BUG = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started"})
+NOT_A_BUG = frozenset({"interrupted", "killed", "time-limit", "disk-limit", "not-started", "gpu-overheated"})
 # Said to be left out of every report, whatever a log holds.
 LEFT_OUT = "ids of the run, the machine and its boots, and lines of the kernel log that are not about GPUs or memory"
 NOT_SEEN = (

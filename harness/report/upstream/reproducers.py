@@ -14,6 +14,7 @@ _CLASSES = {
         "runtime-resource",
         "runtime-error",
         "gpu-reset",
+        "gpu-overheated",
         "gpu-hang",
         "hardware",
         "not-finite",

@@ -114,7 +114,8 @@ def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     untried = f", {len(end.untried)} not ({some_of(end.untried, _LISTED)})" if end.untried else ""
     said = f"{tried}{untried}"
     if end.why in ("none", "gpu-lost"):
-        over = ", and nothing of the selection is left to try" if end.why == "none" and all_made else ""
+        over = ", and nothing of the selection is left to try" if end.why == "none" else ""
+        over += " but what is left out" if over and not all_made else ""
         return f"No cell is shown to be good{several}{over}: {said}.{_lasted_longest(end)}"
     if nearest is None:
         return f"The time is over and no cell is shown to be good{several}: {said}."

@@ -18,6 +18,7 @@ from harness.cli.shared import Settings
 from harness.diagnosis.explain import explain_record
 from harness.evidence.files.run_files import EvidenceLine, Explanation, Record
 from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -25,6 +26,7 @@ from harness.host.fingerprint import machine_of
 from harness.matrix.cells import Matrix
 from harness.matrix.programs import Program
 from harness.matrix.workload_options import OWN_DATA, options_of
+from harness.run.gpu_recovery import Step
 from harness.training.state import new_state, open_state_file
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
@@ -478,3 +480,17 @@ def test_the_command_that_continues_a_training_is_said_with_its_attempts(
     results.begin(mistaken.intent)
     results.finish(mistaken)
     assert "continues" not in command(state.run_id(2)).stdout
+
+
+def test_a_completed_run_during_which_the_gpu_was_reset_is_said_to_count_as_a_failure(
+    command: Command, recorded: Callable[..., Path], results: Results, make_record: Callable[..., Record]
+) -> None:
+    recorded("r-1", "", "exit 0", "completed")
+    intent = make_record("r-1").intent
+    reset = Step("kernel-log", None, good=False, detail="amdgpu 0000:43:00.0: GPU reset begin!", seconds=0.0)
+    append_steps(results, [reset.line("after-completion", intent, "e" * 64)])
+    done = command("r-1")
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("counts    as a failure: the kernel log shows a reset of its GPU: 'amdgpu 0000:43:00.0")
+    assert "nothing to explain" not in done.stdout
+    assert "strike" not in done.stdout

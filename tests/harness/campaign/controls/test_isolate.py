@@ -313,6 +313,17 @@ def test_no_hint_leads_to_a_question_that_is_refused(
         assert hint(rows, count_runs(rows), matrix, gpus) is not None
 
 
+def test_the_hint_names_a_cell_that_failed_on_one_gpu_rather_than_on_all_together(
+    matrix: Matrix, gpu_row: Callable[..., Row]
+) -> None:
+    together = gpu_row("r1", "hung", cell=CELL, gpus=(0, 1))
+    alone = gpu_row("r2", "hung", cell=PLAIN, stack="rocm6.3-torch2.9.1", preset="plain")
+    rows = [together, together._replace(run_id="r3"), alone]
+    found = hint(rows, count_runs(rows), matrix, 2)
+    assert found is not None
+    assert found.startswith(f"{PLAIN}: 1 run of it failed")
+
+
 def test_for_a_program_given_with_app_the_hint_does_not_run_this_projects_training(
     gpu_row: Callable[..., Row], matrix: Matrix
 ) -> None:
