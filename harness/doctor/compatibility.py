@@ -14,17 +14,24 @@ from harness.matrix.stacks import Stack
 
 @dataclass(frozen=True)
 class Window:
-    """A driver of AMD's packages, and the range of ROCm versions that it supports, as major.minor."""
+    """A driver of AMD's packages, and the range of ROCm versions that it supports, as major.minor.
+
+    `ends`: whether later ROCm versions are known not to be supported; False where AMD's table lists no later ones.
+    """
 
     module: str
     release: str
     first: str
     last: str
+    ends: bool
 
     def holds(self, rocm: str) -> bool:
         """Return whether a ROCm version is in the range; its third number is ignored."""
-        minor = Version(".".join(rocm.split(".")[:2]))
-        return Version(self.first) <= minor <= Version(self.last)
+        return Version(self.first) <= _minor(rocm) <= Version(self.last)
+
+    def excludes(self, rocm: str) -> bool:
+        """Return whether a ROCm version is known not to be supported."""
+        return _minor(rocm) < Version(self.first) or (self.ends and _minor(rocm) > Version(self.last))
 
     @property
     def in_words(self) -> str:
@@ -48,6 +55,10 @@ class KernelReport:
     fix: str | None
 
 
+def _minor(rocm: str) -> Version:
+    return Version(".".join(rocm.split(".")[:2]))
+
+
 @cache
 def _table() -> Any:
     return read_yaml(Path(__file__).with_name("compatibility.yaml")).data
@@ -55,14 +66,24 @@ def _table() -> Any:
 
 def window_of(module: str) -> Window | None:
     """Return the window of the driver with this module version; None if it is unknown."""
-    rows = (row for row in _table()["drivers"] if row["module"] == module)
-    return next((Window(module, row["release"], *row["rocm"]) for row in rows), None)
+    table = _table()
+    rows = [row for row in table["drivers"] if row["module"] == module]
+    if not rows:
+        return None
+    first, last = rows[0]["rocm"]
+    return Window(module, rows[0]["release"], first, last, ends=Version(last) < Version(table["listed_to"]))
 
 
 def is_outside(module: str | None, stack: Stack | None) -> bool:
-    """Return whether a driver is known not to support the ROCm version of a stack."""
+    """Return whether a driver, whose window is known, is not known to support the ROCm version of a stack."""
     window = window_of(module) if module else None
     return bool(window and stack and stack.rocm and not window.holds(stack.rocm))
+
+
+def is_excluded(module: str | None, stack: Stack) -> bool:
+    """Return whether a driver is known not to support the ROCm version of a stack."""
+    window = window_of(module) if module else None
+    return bool(window and stack.rocm and window.excludes(stack.rocm))
 
 
 def kernel_report(kernel: str, gfx: str) -> KernelReport | None:

@@ -12,7 +12,7 @@ from harness.base.wording import download_in_words, listed
 from harness.campaign.planning.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.reboot import check_reboot
-from harness.doctor.compatibility import is_outside, window_of
+from harness.doctor.compatibility import is_excluded, window_of
 from harness.environments.capabilities import StackRoom, stack_by_stack
 from harness.environments.executors.pids import pids_limit
 from harness.evidence.verdicts.missing import missing_to
@@ -119,7 +119,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
 def outside_window(module: str | None, stacks: Iterable[Stack]) -> str | None:
     """Return which stacks the host's driver is not supported with; None if there are none, or that is unknown."""
     window = window_of(module) if module else None
-    outside = [one.name for one in stacks if is_outside(module, one)]
+    outside = [one.name for one in stacks if is_excluded(module, one)]
     are = "is" if len(outside) == 1 else "are"
     said = f"{listed(outside)} {are} run all the same, but failures there say little about ROCm"
     return f"{window.in_words}; {said}" if window and outside else None

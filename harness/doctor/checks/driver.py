@@ -50,12 +50,16 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
         )
         return
     versions = machine.rocm.versions()
-    outside = [rocm for rocm in versions if not window.holds(rocm)]
+    outside = [rocm for rocm in versions if window.excludes(rocm)]
+    unknown = [rocm for rocm in versions if not window.holds(rocm) and not window.excludes(rocm)]
     what = window.in_words
+    if unknown:
+        what += f" (nothing is known of ROCm {listed(unknown)} of the matrix)"
     if not outside:
         yield ok(what)
     elif any(map(window.holds, machine.rocm.default)):
-        yield note(f"{what}; ROCm {listed(outside)} of the matrix {'is' if len(outside) == 1 else 'are'} outside", why)
+        are = "is" if len(outside) == 1 else "are"
+        yield note(f"{what}; ROCm {listed(outside)} of the matrix {are} outside", why)
     else:
         stack = next((name for rocm, name in machine.rocm.stacks if window.holds(rocm)), None)
         yield warning(

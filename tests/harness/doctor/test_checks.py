@@ -530,6 +530,22 @@ def test_a_group_without_a_name_is_given_one(read: Read, tmp_path: Path) -> None
     assert "usermod" not in (only(examine(replace(machine, kfd=replace(kfd, group=0))), "kfd").fix or "")
 
 
+@pytest.mark.parametrize(
+    ("module", "unknown", "outside"),
+    [
+        ("6.16.13", "7.14.0, 10.0.0 and 10.1.0", "5.7, 6.0, 6.1, 6.2 and 6.2.4"),
+        ("6.19.14", "10.0.0 and 10.1.0", "5.7, 6.0, 6.1, 6.2, 6.2.4, 6.3 and 6.4"),
+    ],
+)
+def test_rocm_later_than_the_table_of_drivers_is_not_called_unsupported(
+    module: str, unknown: str, outside: str, read: Read, tmp_path: Path
+) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.write("sys/module/amdgpu/version", module)
+    found = only(examine(read(tmp_path)), "driver-window")
+    assert f"(nothing is known of ROCm {unknown} of the matrix); ROCm {outside} of the matrix are outside" in found.what
+
+
 def test_what_only_cells_as_processes_need_is_a_note_where_they_run_in_containers(read: Read, tmp_path: Path) -> None:
     tree = trees.dual_7900xt(tmp_path)
     trixie = "GNU C Library (Debian GLIBC 2.41-12+deb13u1) stable release version 2.41."

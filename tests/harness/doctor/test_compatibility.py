@@ -5,7 +5,7 @@ from packaging.version import Version
 
 from harness.base.files.yaml_lines import read_yaml
 from harness.doctor import compatibility
-from harness.doctor.compatibility import kernel_report, window_of
+from harness.doctor.compatibility import is_excluded, is_outside, kernel_report, window_of
 from harness.doctor.machine import WantedRocm
 from harness.matrix.cells import Matrix
 from harness.matrix.wheels import supported_targets
@@ -19,12 +19,29 @@ from harness.matrix.wheels import supported_targets
         ("6.8.5", ["6.0", "6.2.4", "7.0"], ["5.7", "7.1"]),
         ("6.10.5", ["6.1", "6.3", "7.0"], ["6.0", "7.1"]),
         ("6.16.13", ["6.3", "6.4", "7.0", "7.2"], ["6.2", "6.2.4"]),
+        ("6.19.14", ["7.0", "7.2", "7.14.0"], ["6.4", "10.0.0"]),
     ],
 )
 def test_windows_of_drivers(module: str, inside: list[str], outside: list[str]) -> None:
     window = window_of(module)
     assert window is not None
     assert [rocm for rocm in inside + outside if window.holds(rocm)] == inside
+
+
+@pytest.mark.parametrize(
+    ("module", "excluded"),
+    [("6.10.5", ["6.0", "7.2", "7.14.0", "10.0.0"]), ("6.16.13", ["6.0", "6.2.4"]), ("6.19.14", ["6.0", "6.2.4"])],
+)
+def test_of_rocm_later_than_the_table_nothing_is_known(module: str, excluded: list[str], matrix: Matrix) -> None:
+    window = window_of(module)
+    assert window is not None
+    assert [rocm for rocm in ("6.0", "6.2.4", "7.2", "7.14.0", "10.0.0") if window.excludes(rocm)] == excluded
+    stacks = {stack.rocm: stack for stack in matrix.stacks.values() if stack.rocm in ("6.2.4", "7.14.0", "10.0.0")}
+    assert {rocm for rocm, stack in stacks.items() if is_excluded(module, stack)} == stacks.keys() & set(excluded)
+    # But ROCm that a driver is known to support comes first.
+    assert {rocm for rocm, stack in stacks.items() if not is_outside(module, stack)} == {
+        rocm for rocm in stacks if window.holds(rocm)
+    }
 
 
 def test_an_unknown_driver_has_no_window() -> None:
@@ -85,9 +102,9 @@ def test_the_table_names_what_exists(matrix: Matrix) -> None:
     table = read_yaml(file).data
     assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= supported_targets()
     windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]
-    # AMD supports every ROCm of the matrix with some driver; for those from 7.14 on it has published none.
+    # AMD supports every ROCm of the matrix with some driver; for those after 7.14 none is in the table.
     for stack in matrix.stacks.values():
-        unpublished = stack.rocm is None or Version(stack.rocm) >= Version("7.14")
+        unpublished = stack.rocm is None or Version(stack.rocm) > Version("7.14")
         assert unpublished or any(window.holds(stack.rocm or "") for window in windows)
 
 
