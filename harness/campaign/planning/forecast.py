@@ -1,6 +1,5 @@
 """The forecast of a campaign in stages, before anything is downloaded: what the campaign takes and what it can show."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -20,7 +19,7 @@ from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
 from harness.evidence.verdicts.words import threshold_in_words
 from harness.host.disk_use import limits_in_words
-from harness.host.gpus.amdgpu import device_folder
+from harness.host.gpus.gpu_reset import may_reset
 from harness.matrix.cells import Matrix
 from harness.matrix.stacks import Stack
 from harness.matrix.stages import endurance, exploring
@@ -98,7 +97,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         first_answer_seconds=first,
         tier_seconds={**takes},
         reachable=next((tier for tier in TIERS if takes[tier] <= budget), None),
-        may_reset=all(_may_reset(device_folder(gpu, bench.root)) for gpu in gpus),
+        may_reset=all(may_reset(gpu, bench.root) for gpu in gpus),
         may_reboot=_may_reboot(bench.root),
         screens={gpu.index: gpu.displays for gpu in gpus if gpu.displays},
         gpus=len(gpus),
@@ -221,10 +220,6 @@ def _seconds_to(tier: Threshold, matrix: Matrix) -> float:
         return missing.starts * short.minutes * 60
     long_runs = ceil(missing.hours / (SHARE_TRAINING * lasting.minutes / 60))
     return (long_runs * lasting.minutes + max(0, missing.starts - long_runs) * short.minutes) * 60
-
-
-def _may_reset(folder: Path | None) -> bool:
-    return folder is not None and os.access(folder / "reset", os.W_OK)
 
 
 def _may_reboot(root: Path) -> bool:

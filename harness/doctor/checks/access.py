@@ -49,7 +49,8 @@ def reset(machine: Machine) -> Iterator[Finding]:
         elif gpu.card:
             yield note(
                 f"the kernel has no reset of {gpu.label} alone",
-                "a GPU that hangs takes no more runs until somebody reboots",
+                "a GPU that hangs takes no more runs until root resets it by AMD's tools (`sudo amd-smi reset "
+                f"--gpureset --gpu {gpu.card.address}`), which `matrix` does where root runs it, or somebody reboots",
             )
 
 

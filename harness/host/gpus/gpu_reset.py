@@ -22,6 +22,8 @@ TOOL_SECONDS = 60
 KILLED_SECONDS = 2
 # Both tools of AMD print this. amd-smi also ends with status 0 where the driver refuses a reset.
 SUCCESS = "Successfully reset"
+# AMD's tools, which need root for a reset.
+AMD_SMI, ROCM_SMI = "amd-smi", "rocm-smi"
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,13 @@ class Reset:
 
     done: bool
     detail: str
+
+
+def may_reset(gpu: GpuFacts, root: Path) -> bool:
+    """Return whether this user may reset a GPU, as far as that is known before: by a tool or by the kernel's file."""
+    folder = device_folder(gpu, root)
+    by_tool = not is_simulated(root) and os.geteuid() == 0 and any(map(shutil.which, (AMD_SMI, ROCM_SMI)))
+    return by_tool or (folder is not None and os.access(folder / "reset", os.W_OK))
 
 
 def reset_gpu(gpu: GpuFacts, root: Path) -> Reset:
@@ -69,13 +78,13 @@ def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
         yield Reset(False, "its PCI address is not known")
         return
     tools = not is_simulated(root)
-    if tools and shutil.which("amd-smi"):
-        yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address, says=SUCCESS)
-    if tools and shutil.which("rocm-smi"):
+    if tools and shutil.which(AMD_SMI):
+        yield _by_tool(AMD_SMI, "reset", "--gpureset", "--gpu", address, says=SUCCESS)
+    if tools and shutil.which(ROCM_SMI):
         number = _rocm_smi_number(address)
         # rocm-smi has numbers of its own: without the address beside the number, another GPU might be reset.
         unknown = Reset(False, f"rocm-smi does not list {address}")
-        yield unknown if number is None else _by_tool("rocm-smi", "--gpureset", "-d", number, says=SUCCESS)
+        yield unknown if number is None else _by_tool(ROCM_SMI, "--gpureset", "-d", number, says=SUCCESS)
     yield _by_file(gpu, root)
 
 
@@ -104,7 +113,7 @@ def _by_tool(*command: str, says: str = "") -> Reset:
 
 def _rocm_smi_number(address: str) -> str | None:
     """Return rocm-smi's number of the GPU at an address, from `{"card0": {"PCI Bus": "0000:03:00.0"}}`."""
-    command = ("rocm-smi", "--showbus", "--json")
+    command = (ROCM_SMI, "--showbus", "--json")
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True).stdout
         cards = json.loads(answer[answer.find("{") :])

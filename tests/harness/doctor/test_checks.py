@@ -109,7 +109,8 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "a card that cannot be reset alone": (
         lambda t: t.remove(t.gpus[1] / "reset"),
         {("reset", "note")},
-        "the kernel has no reset of GPU 1 (gfx1100, 0000:43:00.0) alone",
+        "alone; a GPU that hangs takes no more runs until root resets it by AMD's tools (`sudo amd-smi reset "
+        "--gpureset --gpu 0000:43:00.0`), which `matrix` does where root runs it, or somebody reboots",
     ),
     "a card is set aside": (lambda t: without_card(t, "vfio-pci"), {("amdgpu", "warning")}, "by the driver vfio-pci"),
     "a card has no driver": (lambda t: without_card(t, None), {("amdgpu", "problem")}, "no driver has"),

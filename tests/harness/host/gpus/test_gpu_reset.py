@@ -6,7 +6,7 @@ import pytest
 
 from harness.base.sysfs import is_simulated
 from harness.host.gpus import gpu_reset
-from harness.host.gpus.gpu_reset import reset_gpu
+from harness.host.gpus.gpu_reset import may_reset, reset_gpu
 from tests.harness.gpu_tree import ADDRESSES, KFD_IDS, TwoGpuHost, a_gpu, hanging_reads
 
 Program = Callable[[str, str], Path]
@@ -150,3 +150,20 @@ def test_amds_tools_are_not_used_on_a_simulated_host(
     reset = reset_gpu(a_gpu(1), tree.root)
     assert (reset.done, "no reset of it" in reset.detail) == (False, True)
     assert not any(file.exists() for file in calls)
+
+
+@pytest.mark.parametrize("tool", ["amd-smi", "rocm-smi"])
+def test_root_may_reset_a_gpu_by_a_tool_and_others_by_the_kernels_file(
+    tool: str, tree: TwoGpuHost, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not may_reset(a_gpu(1), tree.root)
+    program(tool, DONE)
+    for user, may in ((0, True), (1000, False)):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        assert may_reset(a_gpu(1), tree.root) is may
+    tree.write(1, "reset", "")
+    assert may_reset(a_gpu(1), tree.root)
+    # Of a simulated host only the file counts.
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(gpu_reset, "is_simulated", lambda _: True)
+    assert [may_reset(a_gpu(n), tree.root) for n in (0, 1)] == [False, True]
