@@ -345,7 +345,7 @@ class Fit:
             what = "begun" if found.position.batch else "done"
             raise UserError(f"{found.path}: {begun} epochs are {what}; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
-        was = {"deterministic": False, "framework": "torch", **found.manner}
+        was = {"deterministic": False, "framework": "torch", "sdpa": manner["sdpa"], **found.manner}
         other = [f"{name} {value} (was {was.get(name)})" for name, value in manner.items() if value != was.get(name)]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
