@@ -183,13 +183,15 @@ def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
 
 @pytest.mark.parametrize("ahead", [0, 30, 7200])
 def test_after_a_reboot_steps_count_though_the_clock_was_set_back_during_the_run(
-    ahead: float, results: Results, here: HostFacts, make_intent: MakeIntent
+    ahead: float, results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = write_training(write_start(ProgressLines())).lines[:-4]
     took = told[-1]["monotonic"] - told[0]["monotonic"]
     before = here.model_copy(update={"boot_id": "the boot before"})
     folder = results.begin(make_intent("r1", host=before, nonce=NONCE, started=time.time() - took - 2 + ahead))
     (folder / "work/progress-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
+    # The host is up for less time than the run had taken.
+    monkeypatch.setattr("time.clock_gettime", lambda _: took / 2)
     (record,) = closed(results, here)
     assert record.steps_accounted == (told[-1]["done"],)
 
