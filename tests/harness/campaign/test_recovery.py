@@ -273,7 +273,9 @@ def test_an_orphan_counts_where_it_had_not_advanced_for_long(
 def test_of_an_orphan_whose_processes_are_gone_nothing_is_known(
     results: Results, here: HostFacts, make_intent: MakeIntent
 ) -> None:
-    results.begin(make_intent("r1", host=here))
+    """They may have ended with their harness, hours before they are looked for."""
+    folder = results.begin(make_intent("r1", host=here))
+    write_progress(folder, time.time() - 7200, time.monotonic() - 7200)
     (record,) = closed(results, here)
     assert (record.idle_seconds, record.interrupted_by) == (None, "harness-killed")
     assert count_runs([Row.of(record)])["r1"].counts_as == "not-counted"
