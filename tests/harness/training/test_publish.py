@@ -92,8 +92,12 @@ def test_where_a_model_is_kept_already_its_predictions_follow(training: Training
     for model in ("bars.pt", "bars.previous.pt"):
         (output / model).write_bytes(b"weeks of work")
     (output / "bars_predictions.csv").write_text("of weeks", encoding="utf-8")
+    (output / "bars.previous_metadata.json").write_text("of weeks", encoding="utf-8")
+    # That of the new model is copied before the model.
+    (output / "bars_metadata.json").write_text("of the new model", encoding="utf-8")
     assert training.train(DONE).replaced == (output / "bars.previous.pt",)
     assert (output / "bars.previous_predictions.csv").read_text(encoding="utf-8") == "of weeks"
+    assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "of weeks"
     assert not (output / "bars_predictions.csv").exists()
 
 
