@@ -585,6 +585,26 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Stage
     assert not continued
 
 
+def test_a_campaign_that_is_continued_has_what_is_left_of_its_budget(
+    bench: Staged, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, left = prepared(bench, matrix), list[float | None]()
+    bench.stop_after = 3
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(bench, campaign)
+    bench.stop_after = None
+    decides = module._Stages.next
+
+    def decide(stages: Any, seconds: float | None) -> Any:
+        left.append(seconds)
+        return decides(stages, seconds)
+
+    monkeypatch.setattr(module._Stages, "next", decide)
+    monkeypatch.setattr(module, "seconds_spent", lambda rows: 1000.0 * len(list(rows)))
+    carried_out(bench, campaign)
+    assert left[0] == pytest.approx(36000.0 - 3000.0, abs=60)
+
+
 def test_what_failed_once_for_hours_only_lacks_the_time(bench: Staged, matrix: Matrix) -> None:
     ran: list[str] = []
 
