@@ -8,7 +8,7 @@ import pytest
 from harness.evidence.files.run_files import Record
 from harness.evidence.records import Results
 from harness.matrix.programs import Program
-from harness.training.own_program import next_place
+from harness.training.own_program import is_mistaken, next_place
 from tests.harness.report.synthetic import EXPLANATION
 
 SAVED = "ckpt.pt"
@@ -53,3 +53,15 @@ def test_a_checkpoint_is_left_out_after_two_failures_that_it_may_have_caused(
     place = next_place(program, records, results)
     assert place is not None
     assert (place.checkpoint, place.left_out) == (begins, () if begins else (SAVED,))
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_what_ends_without_a_result_is_tried_again_only_where_it_resumes(
+    resumes: bool, tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    """From its beginning it would end in the same way, after as long."""
+    program = Program.model_validate(
+        {"command": "python train.py", "source": str(tmp_path), "checkpoint": "ckpt*.pt" if resumes else None}
+    )
+    record = make_record("t-train-1", "failed", "no-result", program=program)
+    assert is_mistaken(record, Results(tmp_path).folder_of("t-train-1")) is not resumes
