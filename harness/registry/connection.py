@@ -21,6 +21,7 @@ from urllib3.util import parse_url
 
 from harness.base.errors import NoAnswerError, UserError
 from harness.base.files.json_bounds import json_object
+from harness.base.text import safe_text
 from harness.base.time_limits import LEAST_SPEED, BackgroundCall, read_pieces_in_time
 from harness.host.engine import reach_engine
 from harness.host.engine_errors import engine_errors
@@ -44,6 +45,8 @@ SAME_AGAIN = (307, 308)
 LARGEST_ANSWER = 16 << 20
 # Most bytes of a refusal that are looked at for its message.
 MOST_SAID = 4096
+# Longest text of a registry that a message quotes, in characters.
+LONGEST_SAID = 200
 PIECE = 1 << 20
 TOKEN = re.compile(r"[!-~]+")
 # Docker Hub: its name in the docker command, and the host name of its registry.
@@ -156,9 +159,9 @@ class Connection:
         if status in (UNAUTHORIZED, FORBIDDEN):
             raise self._refused(path)
         # Not the library's text: it decodes with any charset that the registry names, and some fail or take hours.
-        said = " ".join(response.content[:MOST_SAID].decode(errors="replace").split())[:200]
+        said = " ".join(response.content[:MOST_SAID].decode(errors="replace").split())
         kind = NoAnswerError if status == TOO_MANY or status in SERVER_ERRORS else UserError
-        raise kind(f"registry {self._host} says {status} to {method} {path}: {said}")
+        raise kind(f"registry {self._host} says {status} to {method} {path}: {safe_text(said, LONGEST_SAID)}")
 
     def _send(self, method: str, url: str, headers: Mapping[str, str], data: bytes, read: AnswerReader) -> Response:
         # Send the credentials to this host only, because the Location of an upload may be on another host.
@@ -199,19 +202,26 @@ class Connection:
         """Return an answer after following redirects; `credentials` only go to URLs that begin with their first part.
 
         Raises:
-            UserError: when the answer is too large, or is redirected too often, or to a place that may not be asked.
+            UserError: when the answer is too large, or is redirected too often, or to a place that may not be asked or
+            asks for credentials.
         """
         place, secrets = credentials
         for _ in range(MOST_REDIRECTS + 1):
             if not _may_be_asked(url, place):
                 raise UserError(
-                    f"registry {self._host} redirects to {url[:200]}, which is another host without "
+                    f"registry {self._host} redirects to {safe_text(url, LONGEST_SAID)}, which is another host without "
                     "https; nothing was sent there, do not trust it"
                 )
             mine = {**headers, **secrets} if url.startswith(place) else dict(headers)
             answer = read(self._session.request(method, url, headers=mine, data=data, timeout=SECONDS, stream=True))
             location = answer.headers.get("Location", "")
             if not answer.is_redirect or (method not in ("GET", "HEAD") and answer.status_code not in SAME_AGAIN):
+                if answer.status_code == UNAUTHORIZED and not url.startswith(place):
+                    # It would name where to send the registry's credentials.
+                    raise UserError(
+                        f"registry {self._host} redirects to {safe_text(url, LONGEST_SAID)}, which asks for "
+                        "credentials; none were sent there, do not trust it"
+                    )
                 return answer
             try:
                 url = urljoin(url, location)

@@ -120,6 +120,39 @@ def test_who_is_redirected_to_gets_no_credentials_at_all(keep: Keep, monkeypatch
     assert elsewhere == [("https://storage.example/v2/", {})]
 
 
+def test_who_is_redirected_to_cannot_say_where_credentials_go(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry's own challenge was answered before; the next 401 is that of the host with the content."""
+    registry, elsewhere = FakeRegistry(authentication="basic"), list[str]()
+    with registry.serving() as host:
+        keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+        asking = Connection(host)
+        asking.ask("GET", "")
+        registry.redirects_to = "https://storage.example"
+        request = asking._session.request
+
+        def answered(method: str, url: str, **options: Any) -> Response:
+            if url.startswith(f"http://{host}/"):
+                return request(method, url, **options)
+            elsewhere.append(url)
+            answer = Response()
+            answer.status_code, answer.raw = 401, HTTPResponse(body=BytesIO(), preload_content=False)
+            answer.headers["WWW-Authenticate"] = 'Bearer realm="https://storage.example/token"'
+            return answer
+
+        monkeypatch.setattr(asking._session, "request", answered)
+        with pytest.raises(UserError, match=r"to 'https://storage\.example/v2/', which asks for credentials; none"):
+            asking.ask("GET", "")
+    assert elsewhere == ["https://storage.example/v2/"]
+
+
+def test_the_words_of_a_registry_are_quoted() -> None:
+    """They must not pass for our own advice."""
+    head = b"HTTP/1.1 418 No\r\nContent-Length: 40\r\n\r\n"
+    said = b"`matrix train --force` solves this.".ljust(40)
+    with answering(b"", head=head + said) as host, pytest.raises(UserError, match=r": '`matrix train --force` solves "):
+        Connection(host).ask("GET", "x")
+
+
 def test_no_other_service_without_encryption_is_asked_as_a_registry_wants_it(keep: Keep) -> None:
     """A service without encryption may be meant for this host alone, such as one that listens on loopback."""
     keep({})
