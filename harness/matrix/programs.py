@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.durations import span
+from harness.base.text import safe_text
 from harness.matrix.strict import Strict
 from harness.matrix.variable_names import Variables
 
@@ -41,8 +42,10 @@ def _pattern(progress: str) -> str:
         return progress
     try:
         groups = re.compile(progress).groupindex
-    except re.error as error:
-        raise ValueError(f"'{progress}' is neither {STDOUT} nor {LINES}, nor a regular expression: {error}") from None
+    # The library counts repetitions in an integer of limited size, and calls itself for each parenthesis.
+    except (re.error, OverflowError, RecursionError) as error:
+        shown = safe_text(progress)
+        raise ValueError(f"{shown} is neither {STDOUT} nor {LINES}, nor a regular expression: {error}") from None
     if "step" not in groups or set(groups) - {"step", "total", "loss"}:
         raise ValueError(f"'{progress}' needs a group (?P<step>...), and may have (?P<total>...) and (?P<loss>...)")
     return progress

@@ -54,6 +54,8 @@ def test_a_program_is_found_beside_the_matrix_file_and_its_line_is_split_as_a_sh
         ("data: [bars]", "data: [source]", "'source': files are found by name"),
         ("data: [bars]", "progress: 'step (\\d+)'", "needs a group"),
         ("data: [bars]", "progress: '('", "nor a regular expression"),
+        ("data: [bars]", "progress: '(?P<step>.){99999999999}'", "nor a regular expression: the repetition number"),
+        ("data: [bars]", f"progress: '{'(' * 3000}{')' * 3000}'", "nor a regular expression: maximum recursion"),
         ("data: [bars]", "produces: [{file: ../model.pt}]", "is not a place in the folder"),
         ("data: [bars]", "produces: [{file: m.json, loads: torch, finite: [loss]}]", "give one of them"),
         ("data: [bars]", "environment: {MATRIX_DATA: x}", "is set by the harness"),
