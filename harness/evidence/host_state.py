@@ -44,7 +44,7 @@ def settings_of(host: HostFacts | None) -> dict[str, HostSettings]:
     return {host.machine: state_of(host, gpus_used=True).settings} if host else {}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def state_from_json(text: str) -> HostState:
     """Return the state from the text of `HostState.as_json`."""
     return HostState(**json.loads(text))

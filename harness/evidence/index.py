@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
 
@@ -63,7 +64,7 @@ class Index:
 
     def _rebuild(self) -> list[str]:
         damaged: list[str] = []
-        rows = [_values_of(self.row_of(record)) for record in self._results.records(damaged)]
+        records = self._results.records(damaged)
         temporary = unfinished(self._file)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class Index:
             with closing(sqlite3.connect(temporary)) as database, database:
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(TABLE)
-                database.executemany(INSERT, rows)
+                database.executemany(INSERT, map(_values_of, self._rows(records, damaged)))
             reached("index-rebuilt")
             # If a process died in a transaction, its journal beside the old index would be played back into the new
             # one.
@@ -97,7 +98,7 @@ class Index:
         try:
             return self._use(self._complete_rows)
         except UserError:
-            return _in_order(self.row_of(record) for record in self._results.records([]))
+            return _in_order(self._rows(self._results.records([]), []))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -139,8 +140,10 @@ class Index:
         if known - begun:
             raise sqlite3.DatabaseError("the index has runs that are gone")
         changed = self._changed(database, known)
-        new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known | changed)))}
-        database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
+        lacking = (begun - known | changed) - {record.intent.run_id for record in records}
+        # One after the other, because together they may take gigabytes of memory. `rebuild` reports the damaged ones.
+        read = filter(None, map(self._results.readable_record, sorted(lacking)))
+        database.executemany(INSERT, map(_values_of, self._rows(chain(records, read), [])))
 
     def _changed(self, database: sqlite3.Connection, known: set[str]) -> set[str]:
         """Return the `known` runs that changed since the file of changes was read; the index stores how far."""
@@ -156,8 +159,16 @@ class Index:
         lines = io.BytesIO(said[read if read < len(said) else 0 :])
         return {run_id for line in lines if (run_id := line.decode(errors="replace").rstrip("\n")) in known}
 
-    def row_of(self, record: Record) -> Row:
-        """Return the row of a record, with what else its run folder shows."""
+    def _rows(self, records: Iterable[Record], damaged: list[str]) -> Iterator[Row]:
+        """Yield the rows of records; those that no index holds are named in `damaged`."""
+        for record in records:
+            try:
+                yield self._row_of(record)
+            except UserError as error:
+                damaged.append(str(error))
+
+    def _row_of(self, record: Record) -> Row:
+        """Return the row of a record, with what else its run folder shows; raise UserError if it is too large."""
         folder = self._results.folder_of(record.intent.run_id)
         row = Row.of(
             record,
@@ -165,16 +176,11 @@ class Index:
             struck=struck_out(folder),
             exposure=exposure_of(record, folder),
         )
-        return row if folder.is_mine else row.quoted()
-
-    def _readable(self, run_ids: list[str]) -> list[Record]:
-        """Return the records of these runs, without damaged ones, which `rebuild` reports."""
-        read = []
-        for run_id in run_ids:
-            with suppress(UserError):
-                if record := self._results.record(run_id):
-                    read.append(record)
-        return read
+        if folder.is_mine:
+            return row
+        if row.is_too_large:
+            raise UserError(f"{folder.record}: is damaged: it names more than any run does; move its folder away")
+        return row.quoted()
 
 
 def _check_layout(database: sqlite3.Connection) -> None:

@@ -21,6 +21,8 @@ from harness.matrix.workloads import qualifies_for_promotion
 SYNTHETIC = "synthetic"
 # The texts that another user or host may have chosen.
 QUOTED = ("cell", "stack", "preset", "workload", "diagnosis", "detail", "ran_on", "injected_fault", "data", "struck")
+# Most bytes of a row as JSON, because every command reads all rows. One of a host with 64 GPUs has half of it.
+LARGEST_ROW = 64 << 10
 # In samples a second.
 LARGEST_SPEED = 1e11
 
@@ -129,6 +131,11 @@ class Row(NamedTuple):
     def can_be_evidence(self) -> bool:
         """Return whether the run says something about its cell: it has no injected fault, and is not a rehearsal."""
         return self.injected_fault is None and not self.rehearsal
+
+    @property
+    def is_too_large(self) -> bool:
+        """Return whether the row is larger than that of any run."""
+        return len(json.dumps(self)) > LARGEST_ROW
 
     @property
     def is_unverified(self) -> bool:

@@ -48,6 +48,8 @@ SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
 # Longest text that names a run, in characters, because names of some megabytes would take a minute to show.
 LONGEST_TEXT = 4096
 SELECT = f"SELECT {', '.join('?' * len(Row._fields))}"
+# Most bytes of an intent. One of a host with 64 GPUs has half of it.
+LARGEST_INTENT = 256 << 10
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 Unpacked = Iterable[tuple[str, str]]
@@ -178,10 +180,12 @@ def _checked(
         UserError: when the run is invalid.
     """
     try:
-        intent = Intent.parse(read_regular(RunFolder(folder).intent, LARGEST_OWN_BYTES))
+        intent = Intent.parse(read_regular(RunFolder(folder).intent, LARGEST_INTENT))
         record = Record.parse(read_regular(RunFolder(folder).record, LARGEST_OWN_BYTES))
     except (OSError, ValidationError) as error:
-        raise UserError(f"{file}: {folder.name}: is not a run: {headline(error)}; nothing was imported") from None
+        # The path of a file here is no name that anybody knows.
+        why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) else headline(error)
+        raise UserError(f"{file}: {folder.name}: is not a run: {why}; nothing was imported") from None
     wrong = None
     if content_hash != folder.name:
         wrong = "its content does not match the hash in its name"
@@ -207,7 +211,7 @@ def _storable(record: Record, database: sqlite3.Connection) -> bool:
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)
-    if any(len(text) > LONGEST_TEXT for text in _texts(record)):
+    if row.is_too_large or any(len(text) > LONGEST_TEXT for text in _texts(record)):
         return False
     return all(0 <= moment < LATEST for moment in times) and _has_possible_times(record) and all(map(is_hashed, names))
 

@@ -285,6 +285,40 @@ class TestIndex:
         assert Index(results).rows() == before
         assert [row.outcome for row in before] == ["completed"] * 3 + ["failed", "completed"]
 
+    @pytest.mark.parametrize("lost", [True, False])
+    def test_records_are_entered_one_after_the_other(
+        self, results: Results, lost: bool, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Together, a hundred large records of others took gigabytes of memory."""
+        for number in range(5, 8):
+            keep(results, make_record(f"r{number}"))
+        if lost:
+            index_file(results.folder).unlink()
+        done: list[str] = []
+        read, of = RunFolder.read_record, Row.of
+
+        def noted(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            def calls(*given: Any, **options: Any) -> Any:
+                done.append(what)
+                return call(*given, **options)
+
+            return calls
+
+        monkeypatch.setattr(RunFolder, "read_record", noted("read", read))
+        monkeypatch.setattr(Row, "of", noted("entered", of))
+        assert len(Index(results).rows()) == 8
+        assert done == ["read", "entered"] * (8 if lost else 3)
+
+    def test_a_record_of_others_that_names_more_than_any_run_is_left_out(
+        self, results: Results, make_record: MakeRecord
+    ) -> None:
+        keep(results, make_record("r6", beside=("x" * 400,) * 200))
+        assert len(Index(results).rows()) == 6
+        results.folder_of("r6").imported.touch()
+        (damaged,) = Index(results).rebuild()
+        assert "r6/record.json: is damaged: it names more than any run does" in damaged
+        assert len(Index(results).rows()) == 5
+
     @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be looked at" * 100])
     def test_a_damaged_one_is_rebuilt(self, results: Results, content: bytes) -> None:
         before = Index(results).rows()

@@ -26,7 +26,8 @@ from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.health_log import append_steps, read_steps, unhealthy_gpus
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.host.facts import HostFacts
+from harness.host.facts import GpuFacts, HostFacts
+from harness.host.gpus.amdgpu import FIRMWARE
 from harness.registry.share import imports
 from harness.registry.share.archive import LARGEST_RUN, MARK, MARK_CONTENT, write_archive
 from harness.registry.share.exports import export_records
@@ -376,6 +377,48 @@ def test_a_run_of_impossible_times_or_names_is_refused(
     record = {**json.loads(files["record.json"]), **{key: values[key] for key in values.keys() - of_intent.keys()}}
     files["record.json"] = json.dumps(record).encode()
     refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values|is not a run")
+
+
+@pytest.mark.parametrize(
+    "excess",
+    [
+        {"beside": ["x" * 400] * 200},
+        {"gpus": list(range(10**6, 10**6 + 10_000))},
+        {"variables": {"train": {f"v{number}": "x" * 20 for number in range(10_000)}}},
+    ],
+)
+def test_a_run_that_names_more_than_any_run_is_refused(
+    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, excess: dict[str, Any]
+) -> None:
+    """A hundred such runs made every later command take gigabytes of memory."""
+    file = hostile(tmp_path / "x.tar.gz", changed(exported_files, lambda intent: intent.update(excess)))
+    refused(there, file, other_host, "holds impossible values|is not a run: intent.json: is larger than")
+
+
+def test_a_run_of_a_host_with_64_gpus_is_imported(
+    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    def with_gpus(intent: dict[str, Any]) -> None:
+        gpus = [
+            GpuFacts(
+                index=index,
+                gfx="gfx942",
+                name="AMD Instinct MI300X",
+                memory_bytes=24 << 30,
+                render_node=f"/dev/dri/renderD{128 + index}",
+                kfd_id=10_000 + index,
+                firmware=dict.fromkeys(FIRMWARE, "0x00000061"),
+                vbios="113-M3000100-103",
+                address="0000:05:00.0",
+            ).model_dump()
+            for index in range(64)
+        ]
+        parameters = {f"amdgpu.parameter_{number}": "-1" for number in range(30)}
+        intent.update(device="cuda", gpus=list(range(64)), beside=["x" * 120] * 63)
+        intent["host"].update(gpus=gpus, kernel_parameters=parameters)
+
+    file = hostile(tmp_path / "x.tar.gz", changed(exported_files, with_gpus))
+    assert len(import_records(there, file, other_host).runs) == len(Index(there).rows()) == 1
 
 
 @pytest.mark.parametrize("field", ["run_id", "campaign"])
