@@ -163,12 +163,16 @@ class Index:
         """Yield the rows of records; those that no index holds are named in `damaged`."""
         for record in records:
             try:
-                yield self._row_of(record)
+                yield self.row_of(record)
             except UserError as error:
                 damaged.append(str(error))
 
-    def _row_of(self, record: Record) -> Row:
-        """Return the row of a record, with what else its run folder shows; raise UserError if it is too large."""
+    def row_of(self, record: Record) -> Row:
+        """Return the row of a record, with what else its run folder shows.
+
+        Raises:
+            UserError: when the row is too large.
+        """
         folder = self._results.folder_of(record.intent.run_id)
         row = Row.of(
             record,

@@ -129,11 +129,13 @@ def test_what_a_stack_takes_and_that_its_driver_is_not_for_it_is_said_before(
     monkeypatch.setattr(PreparedTraining, "run", lambda *_: TrainingResult([]))
     # The environment in which runs are verified has to be made, too.
     monkeypatch.setattr("harness.environments.environment.ENVIRONMENTS", tmp_path / "environments")
-    monkeypatch.setenv("MATRIX_ROOT", str(dual_7900xt(tmp_path / "host").root))
-    printed = " ".join(typed(tmp_path, "--cell", "rocm10.0.0-torch2.13.0-plain", "--yes").stderr.split())
+    host = dual_7900xt(tmp_path / "host")
+    host.write("sys/module/amdgpu/version", "6.16.13")
+    monkeypatch.setenv("MATRIX_ROOT", str(host.root))
+    printed = " ".join(typed(tmp_path, "--cell", "rocm6.2-torch2.5.1-plain", "--yes").stderr.split())
     assert " GB at most on " in printed
-    assert "to download: 2.5 GB Length" in printed
-    assert "is supported with ROCm 6.2 to 7.2; rocm10.0.0-torch2.13.0 is run all the same" in printed
+    assert "to download: 6.3 GB Length" in printed
+    assert "is supported with ROCm 6.3 to 7.2; rocm6.2-torch2.5.1 is run all the same" in printed
 
 
 def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
