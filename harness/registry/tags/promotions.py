@@ -33,6 +33,11 @@ StackName = Annotated[str, Field(max_length=200, pattern=r"^[!-.0-~]*$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
+# Most moves of a history, and most values in all of them together; after years of daily promotions there are half as
+# many. A value of three bytes takes up to a hundred bytes in memory, and a move without any takes six thousand.
+MOST_MOVES, MOST_VALUES = 5000, 1 << 19
+
+
 class KnownGood(Versioned):
     """The evidence of a known-good tag: the image, the counts of its runs, their host and workload."""
 
@@ -139,14 +144,20 @@ def from_lines(content: bytes, place: str) -> list[TagMove]:
     """Return the moves in a file, oldest first. A last line without newline was cut off by a crash, and is ignored.
 
     Raises:
-        UserError: when a line is damaged, so that the tags in force are unknown.
+        UserError: when a line is damaged, or there are too many, so that the tags in force are unknown.
     """
-    moves = []
+    moves, values = list[TagMove](), 0
     # Read line by line, because a registry may be anybody's, and millions of empty lines take much more memory than
     # text.
     for number, line in enumerate(BytesIO(content), 1):
         if not line.endswith(b"\n"):
             break
+        values += sum(map(line.count, (b",", b"[", b"{")))
+        if number > MOST_MOVES or values > MOST_VALUES:
+            raise UserError(
+                f"{place}: holds more than {MOST_MOVES:,} promotions and demotions, or {MOST_VALUES:,} values in them; "
+                "remove it and promote again"
+            )
         try:
             moves.append(TagMove.parse(line))
         except ValidationError as error:

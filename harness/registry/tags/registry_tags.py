@@ -23,9 +23,13 @@ class RegistryTags:
         """Return the name of the repository."""
         return self._repository.name
 
+    @property
+    def _history_name(self) -> str:
+        return f"{self.name}:{HISTORY_TAG}"
+
     def moves(self) -> list[TagMove]:
         """Return every promotion and demotion there, oldest first."""
-        return from_lines(self._history(), f"{self.name}:{HISTORY_TAG}")
+        return from_lines(self._history(), self._history_name)
 
     def target(self, evidence: KnownGood) -> str:
         """Return the digest of the image; an image that was promoted without a registry has none."""
@@ -40,8 +44,10 @@ class RegistryTags:
         """Add a move to the history; for a promotion, require that the image is in the registry."""
         if move.move == "promoted":
             self._image(move.evidence)
-        history = self._repository.artifact(HISTORY, self._history() + to_line(move), {}, None)
-        self._repository.put_manifest(HISTORY_TAG, history)
+        history = self._history() + to_line(move)
+        # Never write what cannot be read.
+        from_lines(history, self._history_name)
+        self._repository.put_manifest(HISTORY_TAG, self._repository.artifact(HISTORY, history, {}, None))
 
     def point(self, tag: str, evidence: KnownGood | None) -> None:
         """Make a tag point to an image, or to an index without an image, which cannot be pulled."""

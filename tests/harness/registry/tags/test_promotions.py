@@ -139,3 +139,29 @@ def test_of_a_damaged_history_of_millions_of_lines_one_is_read() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("hostile", [{"firmware": {"g": [{}] * 32_000}}, {"environment": {"g": [[]] * 32_000}}, {}])
+def test_a_history_that_takes_much_more_memory_than_text_is_refused(
+    hostile: dict[str, Any], make_evidence: Evidence
+) -> None:
+    told = json.loads(to_line(moved(make_evidence())))
+    told["evidence"] |= hostile
+    line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    content = line * ((16 << 20) // len(line))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="there: holds more than 5,000 promotions and demotions, or 524,288 values"):
+            from_lines(content, "there")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+def test_a_history_of_some_megabytes_is_read(make_evidence: Evidence) -> None:
+    gpu = {f"block {number}": "0x00000061" for number in range(12)}
+    runs = tuple(f"20261129T085804Z-0d5d0e-train-{number}" for number in range(40))
+    line = to_line(moved(make_evidence(firmware={"gfx1100": (gpu, gpu)}, run_ids=runs)))
+    assert len(from_lines(line * 2000, "there")) == 2000
+    assert len(line) * 2000 > 5 << 20

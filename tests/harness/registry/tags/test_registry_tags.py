@@ -4,6 +4,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.registry.oci import Repository
+from harness.registry.tags import promotions
 from harness.registry.tags.known_good_tags import ALIAS, look_at, move_tag
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.registry_tags import DEMOTED, HISTORY_TAG, RegistryTags
@@ -56,6 +57,17 @@ def test_the_history_only_grows(tags: RegistryTags, make_pushed: Callable[..., K
         ("promoted", None, other),
         ("demoted", "it hangs", other),
     ]
+
+
+def test_a_history_does_not_become_too_large_to_be_read(
+    tags: RegistryTags, make_pushed: Callable[..., KnownGood], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make_pushed(passes=33), make_pushed(passes=34)
+    move(tags, first)
+    monkeypatch.setattr(promotions, "MOST_MOVES", 1)
+    with pytest.raises(UserError, match=r"known-good\.history: holds more than 1 promotions"):
+        move(tags, second)
+    assert [one.evidence for one in tags.moves()] == [first]
 
 
 def test_a_demoted_tag_points_to_no_image(
