@@ -5,7 +5,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -90,9 +90,16 @@ def ask_slurm() -> tuple[SlurmHook, ...]:
     """
     hooks = (hooks_of_nodes() if slurm_is_installed() else None) or {}
     return tuple(
-        SlurmHook(name, programs, next((one for one in programs if _runs(one, f"slurm-{name.lower()}")), None))
+        SlurmHook(name, programs, next((one for one in _files(programs) if _runs(one, f"slurm-{name.lower()}")), None))
         for name, programs in hooks.items()
     )
+
+
+def _files(programs: Iterable[str]) -> Iterator[str]:
+    """Yield the files of hooks; Slurm also takes a pattern for a folder of them, such as `/etc/slurm/prolog.d/*`."""
+    for program in programs:
+        pattern = program.strip("/")
+        yield from sorted(map(str, Path("/").glob(pattern))) if pattern else ()
 
 
 def _runs(program: str, command: str) -> bool:

@@ -210,6 +210,13 @@ def test_a_hook_of_slurm_counts_where_it_runs_this_tool(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     hooks = asking.ask_slurm()
     assert [(one.name, one.ours) for one in hooks] == [("Prolog", None), ("Epilog", str(hook))]
+    # Slurm runs all programs that a pattern finds.
+    (tmp_path / "epilog.d").mkdir()
+    (tmp_path / "epilog.d/10-theirs").write_text("#!/bin/sh\n")
+    hook.rename(tmp_path / "epilog.d/20-ours")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho 'Epilog[0] = {tmp_path}/epilog.d/*'\n")
+    hooks = asking.ask_slurm()
+    assert [(one.name, one.ours) for one in hooks] == [("Prolog", None), ("Epilog", f"{tmp_path}/epilog.d/20-ours")]
     machine = replace(read(trees.none(tmp_path / "root").root), slurm_hooks=hooks)
     found = [one for one in examine(machine) if one.check == "slurm-hooks"]
     assert [(one.level, one.fix) for one in found] == [("warning", ".venv/bin/matrix slurm-prolog"), ("ok", None)]
