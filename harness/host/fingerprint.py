@@ -27,6 +27,9 @@ KERNEL_PARAMETERS = re.compile(
 )
 
 MACHINE_LENGTH = 16
+# MemTotal differs by some kB or MB from boot to boot, with what the firmware reserves. It is some hundred MB below the
+# installed memory less 1/64, so that it is far from a multiple of this size.
+MODULE_BYTES = 4 << 30
 
 
 def read_host(root: Path) -> HostFacts:
@@ -56,7 +59,7 @@ def read_host(root: Path) -> HostFacts:
     machine = _machine(root)
     return HostFacts(
         machine=machine[:MACHINE_LENGTH],
-        fingerprint=json_hash({**kind, "cpu": cpu, "memory": memory, "machine": machine})[:16],
+        fingerprint=json_hash({**kind, "cpu": cpu, "memory": -(-memory // MODULE_BYTES), "machine": machine})[:16],
         kind=json_hash(kind)[:16],
         operating_system=_match(root / "etc/os-release", r'^PRETTY_NAME="?([^"\n]+)') or "unknown",
         kernel=kernel,

@@ -96,6 +96,16 @@ def test_the_kind_of_a_host_is_gpus_driver_and_kernel(dual_7900xt: Path) -> None
     assert read_host(dual_7900xt).kind != before.kind
 
 
+def test_a_boot_that_leaves_some_more_or_less_memory_makes_it_no_other_host(dual_7900xt: Path) -> None:
+    """Otherwise a campaign would not continue after a reboot or a power cut, but begin again."""
+    before = read_host(dual_7900xt)
+    for memory in (65536000 - 2148, 65536000 + 36):
+        write(dual_7900xt / "proc/meminfo", f"MemTotal:       {memory} kB\n")
+        after = read_host(dual_7900xt)
+        assert after.memory_bytes != before.memory_bytes
+        assert after.fingerprint == before.fingerprint
+
+
 def test_firmware_that_computing_depends_on_makes_another_kind_and_vbios_does_not(dual_7900xt: Path) -> None:
     card = dual_7900xt / "sys/class/drm/renderD130/device"
     kinds = [read_host(dual_7900xt).kind]
