@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness.base.command_words import with_yes
@@ -19,6 +19,7 @@ from harness.base.wording import many
 from harness.campaign.user_units import ask_tool, lingers, passed_on
 from harness.evidence.gpus.health_log import FOLDER
 from harness.evidence.records import Results
+from harness.host.facts import GpuFacts
 from harness.host.fingerprint import read_gpus
 from harness.matrix.stacks import ExecutorName
 
@@ -76,6 +77,11 @@ def check_reboot(root: Path = Path("/")) -> None:
         raise UserError(f"{OPTION}: this user may not reboot the host ({answer}); allow it in polkit, or leave it out")
 
 
+def gpus_at_work(gpus: Iterable[GpuFacts]) -> int:
+    """Return the number of GPUs of which the driver shows all: KFD lists a GPU a while before its other files exist."""
+    return sum(gpu.memory_bytes is not None for gpu in gpus)
+
+
 def await_gpus(root: Path, say: Callable[[str], object], seconds: float = GPUS_SECONDS) -> None:
     """After a reboot by `reboot_and_resume`, wait until the driver shows as many GPUs as before; `say` reports a lack.
 
@@ -89,7 +95,7 @@ def await_gpus(root: Path, say: Callable[[str], object], seconds: float = GPUS_S
     if not wanted.isdecimal() or not int(wanted):
         return
     until = time.monotonic() + seconds
-    while (there := sum(1 for _ in read_gpus(root))) < int(wanted) and time.monotonic() < until:
+    while (there := gpus_at_work(read_gpus(root))) < int(wanted) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
     if there < int(wanted):
         lacks = f"of the {many(int(wanted), 'GPU')} from before the reboot the driver shows {there or 'none'}"
@@ -110,7 +116,7 @@ def reboot_and_resume(
     """Let `command` run once in `folder` after the next boot, and reboot.
 
     The command uses `executor` again: otherwise an engine that starts late would turn containers into processes. It
-    first waits for as many `gpus` as the host has now. If it cannot continue `campaign`, it says so.
+    first waits for as many `gpus` as are at work now. If it cannot continue `campaign`, it says so.
 
     Raises:
         UserError: after three reboots in twelve hours, or when systemd refuses.

@@ -19,7 +19,14 @@ from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
 from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, left_out_lines, screen_lines
 from harness.campaign.planning.prepare import PreparedCampaign
-from harness.campaign.reboot import await_gpus, check_reboot, reboot_and_resume, reboots_left, this_command
+from harness.campaign.reboot import (
+    await_gpus,
+    check_reboot,
+    gpus_at_work,
+    reboot_and_resume,
+    reboots_left,
+    this_command,
+)
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.sequence.reach import reach_of
@@ -194,7 +201,7 @@ def run(
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
     if reboot_when_unhealthy and unfinished and unhealthy_gpus(settings.results, host):
         where = this_command(), Path.cwd(), settings.results, host.machine
-        reboot_and_resume(*where, prepared.capabilities.executor, ended.campaign, len(host.gpus))
+        reboot_and_resume(*where, prepared.capabilities.executor, ended.campaign, gpus_at_work(host.gpus))
     sys.exit(0 if ended.succeeded else 1)
 
 

@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -233,6 +234,20 @@ def test_after_the_reboot_it_waits_until_the_driver_shows_all_gpus(
     said: list[str] = []
     await_gpus(tmp_path, said.append)
     assert (len(looks), said) == (3, [])
+
+
+def test_after_the_reboot_it_waits_until_the_driver_shows_all_of_each_gpu(
+    topology: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its memory and firmware it would be a host of another kind, with another campaign."""
+    (render_node,) = re.findall(r"drm_render_minor (\d+)", (topology / "2/properties").read_text())
+    card = tmp_path / f"sys/class/drm/renderD{render_node}"
+    hidden = card.rename(tmp_path / "hidden")
+    monkeypatch.setattr("time.sleep", lambda _: hidden.rename(card))
+    said: list[str] = []
+    await_gpus(tmp_path, said.append)
+    assert card.exists()
+    assert said == []
 
 
 def test_a_gpu_that_the_reboot_did_not_bring_back_is_reported(topology: Path, tmp_path: Path) -> None:
