@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 
+from harness.base.files.storage import size_of
 from harness.campaign.answered import Command
 from harness.diagnosis.device import explanation_in_record
 from harness.doctor.compatibility import is_outside
@@ -25,6 +25,9 @@ from harness.report.sections.failures import Failure, failures
 from harness.report.sections.judged_runs import JudgedRuns
 from harness.report.sections.next_steps import training_meanwhile, what_next
 from harness.report.sections.resets import whose_resets
+
+# Most bytes of records that a reader keeps; in memory each byte takes ten. Some hundred real ones have as many.
+MOST_KEPT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,26 @@ class OfHost:
 
 
 def record_reader(results: Results, invocation: Invocation) -> ReadRecord:
-    """Return a cached reader of records by run id, which returns None for a record that cannot be read.
+    """Return a reader of records by run id, which returns None for a record that cannot be read.
 
-    It adapts each explanation to the device of its run, which earlier versions of the harness did not do. What another
-    user or host wrote is quoted, and its commands are left out.
+    It keeps up to MOST_KEPT_BYTES of them, because imported ones may be large, and many. It adapts each explanation to
+    the device of its run, which earlier versions of the harness did not do. What another user or host wrote is quoted,
+    and its commands are left out.
     """
+    kept: dict[str, Record | None] = {}
+    left = MOST_KEPT_BYTES
 
-    @cache
     def read(run_id: str) -> Record | None:
+        nonlocal left
+        if run_id in kept:
+            return kept[run_id]
+        record, size = _read(run_id), size_of(results.folder_of(run_id).record)
+        if size <= left:
+            kept[run_id] = record
+            left -= size
+        return record
+
+    def _read(run_id: str) -> Record | None:
         record = results.readable_record(run_id)
         if record is None:
             return None
