@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 
 import click
@@ -21,6 +21,7 @@ from harness.doctor.checks import examine
 from harness.doctor.checks.system import foreign_system
 from harness.doctor.finding import Finding, Level
 from harness.doctor.read import read_machine
+from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.host.fingerprint import machine_of
 from harness.screen.fitted import print_folded
 
@@ -77,7 +78,10 @@ def _look(settings: Settings) -> tuple[Finding, ...]:
     if foreign := foreign_system(platform.system()):
         return (foreign,)
     known("default", settings.matrix.selections, "selection")
-    return examine(ask(read_machine(settings.matrix, settings.root), settings.matrix))
+    machine = read_machine(settings.matrix, settings.root)
+    unhealthy = unhealthy_gpus(settings.results, machine.host)
+    gpus = tuple(replace(gpu, unhealthy=unhealthy.get(gpu.facts.index)) for gpu in machine.gpus)
+    return examine(ask(replace(machine, gpus=gpus), settings.matrix))
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[str]:

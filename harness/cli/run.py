@@ -17,7 +17,14 @@ from harness.campaign.bench.bench import Bench
 from harness.campaign.bench.plan import NOTHING_RUNS
 from harness.campaign.campaign import Campaign
 from harness.campaign.other_hosts.follow import CONTINUES
-from harness.campaign.planning.forecast import StageForecast, forecast, forecast_lines, left_out_lines, screen_lines
+from harness.campaign.planning.forecast import (
+    StageForecast,
+    forecast,
+    forecast_lines,
+    left_out_lines,
+    screen_lines,
+    unhealthy_lines,
+)
 from harness.campaign.planning.prepare import PreparedCampaign
 from harness.campaign.reboot import (
     await_gpus,
@@ -314,13 +321,14 @@ def _plan_lines(prepared: PreparedCampaign, told: StageForecast | None, *, wide:
         ]
     data = prepared.bench.data
     mistaken = tables.mistake_lines(mistakes(planned.cell for planned in prepared.plan.runs))
+    unhealthy = unhealthy_lines(prepared.bench)
     if told:
-        return [*forecast_lines(told), *([f"  data: {data.name}"] if data else []), *mistaken]
+        return [*forecast_lines(told), *unhealthy, *([f"  data: {data.name}"] if data else []), *mistaken]
     first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     used = {gpu for planned in prepared.plan.runs for gpu in planned.gpus}
     others += mistaken + screen_lines(
         {gpu.index: gpu.displays for gpu in prepared.bench.host.gpus if gpu.index in used and gpu.displays}
     )
-    others += left_out_lines(prepared.screened, len(prepared.bench.gpus))
+    others += [*left_out_lines(prepared.screened, len(prepared.bench.gpus)), *unhealthy]
     return [first, *([f"  goal: {reach}"] if reach else []), tables.data_line(prepared.plan.workload, data), *others]

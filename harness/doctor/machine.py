@@ -90,12 +90,14 @@ class HostGpu:
 
     `atomics`: whether its PCIe path supports atomics; None if that cannot be read.
     `resettable`: whether the caller may write to the kernel's file that resets it; None if there is no such file.
+    `unhealthy`: how its last probe since the boot failed; None if it did not.
     """
 
     facts: GpuFacts
     card: Card | None
     atomics: bool | None
     resettable: bool | None
+    unhealthy: str | None = None
 
     @property
     def label(self) -> str:

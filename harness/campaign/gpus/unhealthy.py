@@ -26,26 +26,37 @@ def _do_not_wait(text: str) -> None:
 def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Bench, display: Display) -> None:
     """Probe GPUs once more that were unhealthy when they were last used, because somebody may have reset them.
 
-    GPUs in use are skipped: a process that hangs on an unhealthy GPU may hold it for ever.
+    Each is probed in the environment of the first run that needs it and whose stack can be made. GPUs in use are
+    skipped: a process that hangs on an unhealthy GPU may hold it for ever.
 
     Raises:
         UserError: when the data cannot be trained on, or the results folder cannot be written.
     """
     if bench.dispatcher:
         return
+    unavailable: set[str] = set()
     for index, why in unhealthy_gpus(bench.results, bench.host).items():
-        pending = next((one for one in runs if index in gpus_needed(one.planned)), None)
+        needing = (one for one in runs if index in gpus_needed(one.planned))
+        pending = next((one for one in needing if _is_ready(one, workload, bench, display, unavailable)), None)
         if pending is None:
-            continue
-        try:
-            bench.make_ready(pending.cell, workload, display)
-        except StackUnavailableError as error:
-            display.problem(error.left_out)
             continue
         display.step(f"probing GPU {index} again: {why}")
         run = bench.requested_run(pending.planned, pending.run_id, workload)
         with suppress(_InUse), bench.gpus_for([(pending.planned, pending.run_id)], _do_not_wait):
             recheck(run, bench.results, bench.executor, bench.root)
+
+
+def _is_ready(pending: PendingRun, workload: Workload, bench: Bench, display: Display, unavailable: set[str]) -> bool:
+    """Make the environment of a run; return False, and note its stack as `unavailable`, where that cannot be made."""
+    if pending.cell.stack.name in unavailable:
+        return False
+    try:
+        bench.make_ready(pending.cell, workload, display)
+    except StackUnavailableError as error:
+        display.problem(error.left_out)
+        unavailable.add(pending.cell.stack.name)
+        return False
+    return True
 
 
 class HealthyGpus:

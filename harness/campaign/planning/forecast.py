@@ -8,12 +8,14 @@ from pathlib import Path
 from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.base.wording import download_in_words, listed
+from harness.campaign.bench.bench import Bench
 from harness.campaign.planning.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.planning.stage_evidence import StageEvidence
 from harness.campaign.reboot import check_reboot
 from harness.doctor.compatibility import is_excluded, window_of
 from harness.environments.capabilities import StackRoom, stack_by_stack
 from harness.environments.executors.pids import pids_limit
+from harness.evidence.gpus.health_log import unhealthy_gpus
 from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
@@ -177,6 +179,16 @@ def left_out_lines(screened: Iterable[int], gpus: int) -> list[str]:
         f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on {everything} stays unknown "
         "(--use-screen-gpu, with make ARGS=--use-screen-gpu; or move the screen to the processor's own graphics)"
         for gpu in left_out
+    ]
+
+
+def unhealthy_lines(bench: Bench) -> list[str]:
+    """Return a line for each GPU that takes no runs because it failed its last probe."""
+    unhealthy = {} if bench.dispatcher else unhealthy_gpus(bench.results, bench.host)
+    return [
+        f"  GPU {gpu} takes no runs until it passes a probe, which is made first; its last one failed: {why}"
+        for gpu, why in sorted(unhealthy.items())
+        if gpu in bench.gpus
     ]
 
 

@@ -25,6 +25,7 @@ CHECKS: tuple[Check, ...] = (
     gpus.other_vendors,
     gpus.display,
     gpus.idle_memory,
+    gpus.gpu_health,
     gpus.gpu_processes,
     driver.driver_window,
     driver.kernel,

@@ -128,6 +128,20 @@ def idle_memory(machine: Machine) -> Iterator[Finding]:
             yield ok(f"{gpu.label}: its memory is free, except for {(gpu.card.memory_used - held) / MIB:.0f} MiB")
 
 
+def gpu_health(machine: Machine) -> Iterator[Finding]:
+    """GPUs that failed their last probe since the boot, and take no runs."""
+    for gpu in machine.training:
+        if gpu.unhealthy is not None:
+            yield problem(
+                f"{gpu.label} takes no runs: it failed its last probe ({gpu.unhealthy})",
+                "the next `matrix run` or `train` probes it again; where it fails after a reboot, too, suspect the "
+                "card, its slot or its power",
+                "sudo reboot",
+            )
+        else:
+            yield ok(f"{gpu.label} has failed no probe since the boot")
+
+
 def gpu_processes(machine: Machine) -> Iterator[Finding]:
     """Other processes on the GPUs, and their memory."""
     for process in machine.processes:

@@ -20,9 +20,12 @@ from harness.campaign.reboot import GPUS_BEFORE, await_gpus
 from harness.campaign.run_campaign import CampaignResult
 from harness.cli.commands import COMMANDS
 from harness.cli.main import cli
+from harness.evidence.files.run_files import Intent
+from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
+from harness.run.gpu_recovery import Step
 from harness.search.conclusion import Conclusion
 from harness.search.schedule import EndReason
 
@@ -172,6 +175,20 @@ def test_a_cell_that_is_named_does_not_run_on_a_gpu_with_a_screen_unless_that_is
     several = json.loads(matrix(root, *words, "--json", "--stage", "two-gpus").stdout)
     assert several["runs"] == []
     assert "this host has one that runs may use; --use-screen-gpu lets them" in several["left_out"][0]["reason"]
+
+
+def test_a_gpu_that_failed_its_last_probe_is_named_by_the_doctor_and_by_each_plan(
+    root: Path, make_intent: Callable[..., Intent]
+) -> None:
+    intent = make_intent("r1", host=read_host(root))
+    failed = Step("probe", 1, good=False, detail="device failed", seconds=1.0)
+    append_steps(Results(root.parent / "results"), [failed.line("after-failure", intent, "e" * 64)])
+    assert "GPU 1 (gfx1100, 0000:43:00.0) takes no runs: it failed its last probe (device failed)" in " ".join(
+        matrix(root, "doctor").stdout.split()
+    )
+    for words in ([], ["rocm6.3-torch2.9.1-plain"]):
+        planned = " ".join(matrix(root, "plan", "--executor", "process", *words).stdout.split())
+        assert "GPU 1 takes no runs until it passes a probe, which is made first; its last one failed" in planned
 
 
 def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:

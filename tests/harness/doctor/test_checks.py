@@ -241,6 +241,11 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
 }
 
 CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
+    "a GPU that failed its last probe": (
+        lambda m: replace(m, gpus=(m.gpus[0], replace(m.gpus[1], unhealthy="device failed"))),
+        {("gpu-health", "problem")},
+        "takes no runs: it failed its last probe (device failed)",
+    ),
     "a Prolog of another's": (
         lambda m: replace(m, slurm_hooks=(SlurmHook("Prolog", ("/etc/slurm/other",), None),)),
         {("slurm-hooks", "warning")},
