@@ -196,6 +196,28 @@ def test_an_answer_that_names_no_cell_to_train_in_leaves_the_plain_one(
     assert "no cell is shown to train here yet" in choice.summary
 
 
+def test_an_answer_on_the_cpu_is_none_on_a_host_with_gpus(
+    matrix: Matrix,
+    dual_host: HostFacts,
+    make_record: Callable[..., Record],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody named the cpu cell before; a training that follows is not to take days for that."""
+    results = Results(tmp_path)
+    monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})
+    for number in range(5):
+        record = make_record(f"r{number}", cell="cpu-plain", stack="cpu", preset="plain", device="cpu", host=dual_host)
+        folder = results.begin(record.intent)
+        write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
+    remember_answer(results, dual_host.machine, LastAnswer(NamedCell("cpu-plain", "single")))
+    choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
+    assert choice.cell.stack.accelerator == "rocm"
+    without = dual_host.model_copy(update={"gpus": ()})
+    choice = choose_training_cell(NO_REQUEST, matrix, results, without, CPU_ONLY, 1e9)
+    assert choice.summary.startswith("cpu-plain: the answer of the last campaign (")
+
+
 def test_runs_of_a_program_whose_numbers_nobody_checked_recommend_no_cell(
     ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
 ) -> None:

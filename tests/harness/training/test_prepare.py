@@ -338,8 +338,9 @@ def test_other_stacks_are_those_that_are_made_here_and_none_beside_a_named_cell(
 ) -> None:
     made = set[str]()
     monkeypatch.setattr("harness.environments.capabilities.is_made", lambda stack: stack.name in made)
-    assert prepare_training(asked, matrix, results, dual_host, file).job.others == ()
-    made |= {"rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1"}
+    own = prepare_training(asked, matrix, results, dual_host, file).job
+    assert own.others == ()
+    made |= {"rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1", own.cell.stack.name}
     job = prepare_training(asked, matrix, results, dual_host, file).job
     expected = {"rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"} - {job.cell.id}
     assert {cell.id for cell in job.others} == expected
