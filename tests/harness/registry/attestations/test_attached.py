@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,15 @@ from harness.base.errors import UserError
 from harness.environments.docker.images import Image
 from harness.registry.attestations import attached
 from harness.registry.attestations.attached import (
+    MOST_STATEMENT_BYTES,
     attach_signed,
     keep_signed,
     kept_manifests,
+    opened_bundle,
     signed_beside,
     signed_kept,
 )
-from harness.registry.attestations.bundles import BUNDLE, Statement
+from harness.registry.attestations.bundles import BUNDLE, Statement, sign
 from harness.registry.attestations.keys import SigningKey
 from harness.registry.oci import EMPTY_TYPE, IMAGE_INDEX, Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
@@ -32,6 +35,18 @@ def test_larger_statements_than_anybody_makes_are_not_kept(
     monkeypatch.setattr(attached, "MOST_STATEMENT_BYTES", len(found.bundle))
     with pytest.raises(UserError, match=f"more than {len(found.bundle)} bytes"):
         signed_beside(repository, image.digest, {})
+
+
+def test_the_statements_that_are_kept_take_little_memory() -> None:
+    """Anybody can sign statements of empty lists, each of which takes twenty times its two bytes."""
+    key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
+    bundle = sign(Statement("vpoc", f"sha256:{'c' * 64}", "of anybody", {"lists": [[]] * 32_000}), key)
+    tracemalloc.start()
+    kept = [opened_bundle(bundle, f"sha256:{'c' * 64}", key.public.line, {}) for _ in range(3)]
+    taken = tracemalloc.get_traced_memory()[0] / len(kept)
+    tracemalloc.stop()
+    assert None not in kept
+    assert taken * MOST_STATEMENT_BYTES / len(bundle) < 100_000_000
 
 
 def test_a_statement_about_an_index_is_of_no_image_of_another_index(
