@@ -11,14 +11,12 @@ from typing import Literal
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.campaign.bench.bench import REACH
 from harness.campaign.bench.open_bench import BenchOptions
 from harness.campaign.bench.plan import BEST, first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.docker.images import cell_tag, inputs_of
 from harness.environments.environment import ensure_environment, image_environment
 from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_devices
-from harness.environments.python.pins import UnreachableError
 from harness.evidence.files.app_files import InputFile
 from harness.evidence.files.run_folder import RunFolder
 from harness.host.engine_errors import Notify
@@ -143,10 +141,7 @@ def command_in_cell(
     capabilities = capabilities_of(host, None, [cell], None)
     if reason := why_not(cell, capabilities, named=cell_id != BEST):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
-    try:
-        environment = ensure_environment(cell.stack, notify)
-    except UnreachableError as error:
-        raise UnreachableError(f"{error}; {REACH}") from None
+    environment = ensure_environment(cell.stack, notify)
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
     own = {**cell.preset.variables_of(phase), **gpus, **VARIABLES[command[0]]}

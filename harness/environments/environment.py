@@ -23,7 +23,7 @@ from harness.environments.compiled_kernel import compiler, ensure_kernel, place_
 from harness.environments.in_use import keep_in_place, wait_for_processes
 from harness.environments.python import pins
 from harness.environments.python.interpreters import choose_python, ensure_python
-from harness.environments.python.pins import Build, UnreachableError
+from harness.environments.python.pins import REACH, Build, UnreachableError
 from harness.environments.python.uv_process import uv
 from harness.environments.python.wheelhouse import installable
 from harness.matrix.cells import Preset
@@ -199,7 +199,7 @@ def install_stack(
             return _sync(stack, version, python, "pypi", more, notify), "pypi"
         except UserError as second:
             kind = type(second) if isinstance(second, UnreachableError) else UserError
-            raise kind(f"{error}; then, PyPI's build: {second}") from None
+            raise kind(f"{str(error).removesuffix(f'; {REACH}')}; then, PyPI's build: {second}") from None
 
 
 def _sync(

@@ -19,7 +19,6 @@ from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.python.packages import ensure_packages, refuse_contradiction
-from harness.environments.python.pins import UnreachableError
 from harness.environments.python.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.files.app_files import InputFile
@@ -38,8 +37,6 @@ from harness.run.run_cell import run_cell
 from harness.run.watch.engine_watch import Say
 from harness.run.watch.watch import Observer, OnStall
 from harness.run.workload_data import check_data, read_data, synthetic_file, synthetic_place
-
-REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `matrix --index SOURCE=URL`"
 
 
 class StackUnavailableError(UserError):
@@ -231,7 +228,7 @@ class Bench:
         except UserError as error:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
                 self.lacks_base = error.why
-            why = f"{error}; {REACH}" if isinstance(error, UnreachableError) else str(error)
+            why = str(error)
             first = self._reasons.setdefault(_of_any(cell.stack, why), cell.stack.name)
             like, passes = first if first != cell.stack.name else None, isinstance(error, NoAnswerError)
             raise StackUnavailableError(cell.stack, why, like, passes=passes) from error

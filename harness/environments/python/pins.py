@@ -34,6 +34,9 @@ SILENT = re.compile(r"client error \(Connect\)(?!.* certificate)|error sending r
 LACKS = "No solution found"
 
 
+REACH = "check the network, set HTTPS_PROXY behind a proxy, or name a mirror: `matrix --index SOURCE=URL`"
+
+
 class UnreachableError(NoAnswerError):
     """The index with a stack's wheels cannot be reached."""
 
@@ -300,7 +303,7 @@ def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> N
         # are kept.
         before = "".join(f"{one}; then, " for one in said[:-1] if LACKS not in one and UNREACHABLE not in one)
         raise UnreachableError(
-            f"stack {stack.name}: {before}{place} does not answer{f': {causes[-1]}' if causes else ''}"
+            f"stack {stack.name}: {before}{place} does not answer{f': {causes[-1]}' if causes else ''}; {REACH}"
         )
     raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")
 

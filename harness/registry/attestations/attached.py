@@ -18,8 +18,8 @@ SIGNER = "vpoc.matrix.signer"
 KEPT = CACHE / "attestations"
 # Beside the statements lies the manifest that they are about, which identifies the image whatever an engine calls it.
 MANIFEST = "manifest"
-# Most bytes of all statements about one image, which are read and kept together: a real one has some 100 kB. Empty lists
-# take twenty times as much memory.
+# Most bytes of all statements about one image, which are read and kept together: a real one has some 100 kB. Lists
+# that are empty take twenty times as much memory.
 MOST_STATEMENT_BYTES = 4 << 20
 
 

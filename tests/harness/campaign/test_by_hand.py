@@ -12,7 +12,6 @@ from harness.campaign.bench.open_bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.environments import capabilities
 from harness.environments.environment import Environment
-from harness.environments.python.pins import UnreachableError
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
 
@@ -91,12 +90,3 @@ def test_the_app_imports_nothing_from_the_working_folder(
     (tmp_path / "vpoc.py").write_text("raise SystemExit(99)")
     done = subprocess.run([program, *arguments[1:]], env=variables, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode != 99
-
-
-def test_where_an_index_does_not_answer_it_is_said_what_to_do(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise UnreachableError("stack cpu: https://there/ does not answer")
-
-    monkeypatch.setattr(by_hand, "ensure_environment", refuse)
-    with pytest.raises(UnreachableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"):
-        command_in_cell(matrix, "cpu-plain", ("vpoc", "synth"), print)

@@ -197,3 +197,13 @@ def test_a_log_of_nothing_known_says_what_to_ask_next() -> None:
     log = b"epoch 1\nit went wrong\n"
     assert "--kernel-log" in explain_files((io.BytesIO(log), "x")).remedy
     assert "--kernel-log" not in explain_files((io.BytesIO(log), "x"), (io.BytesIO(b""), "kernel.log")).remedy
+
+
+def test_where_the_kernels_log_says_nothing_either_it_is_not_asked_for_again() -> None:
+    def remedy(kernel: tuple[io.BytesIO, str] | None) -> str:
+        return explain_files((io.BytesIO(b"start\nepoch 3/200, step 17\n"), "x"), kernel).remedy
+
+    assert "explain --log FILE --kernel-log" in remedy(None)
+    said = remedy((io.BytesIO(b"[    1.0] usb 1-1: new device\n"), "kernel.log"))
+    assert "--kernel-log" not in said
+    assert "`matrix exec best vpoc probe`" in said

@@ -108,16 +108,14 @@ def test_a_reason_that_several_stacks_have_is_given_once(
     assert left_out("rocm6.3-torch2.9.1") == first
 
 
-def test_where_an_index_does_not_answer_it_is_said_what_to_do(
+def test_a_stack_whose_index_does_not_answer_may_have_another_turn(
     bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Image:
         raise UnreachableError("stack cpu: https://there/ does not answer")
 
     monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
-    with pytest.raises(
-        StackUnavailableError, match="does not answer; check the network, set HTTPS_PROXY behind a proxy"
-    ) as raised:
+    with pytest.raises(StackUnavailableError, match="does not answer") as raised:
         bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], Display())
     # One failed try decides for all stacks, so without another turn a short network outage would end a campaign.
     assert raised.value.passes

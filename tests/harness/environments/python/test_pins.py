@@ -173,12 +173,12 @@ def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses
         (
             "error: Request failed cause: Failed to fetch: https://there/torch/ cause: dns error cause: Name not known",
             pins.UnreachableError,
-            "stack cpu: https://there/torch/ does not answer: Name not known",
+            f"stack cpu: https://there/torch/ does not answer: Name not known; {pins.REACH}",
         ),
         (
             "error: Request failed cause: Failed to fetch: https://there/torch/",
             pins.UnreachableError,
-            "stack cpu: https://there/torch/ does not answer",
+            f"stack cpu: https://there/torch/ does not answer; {pins.REACH}",
         ),
         (
             "error: Hash mismatch",
