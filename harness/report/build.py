@@ -44,9 +44,6 @@ from harness.report.sections.of_host import explanations_of, of_host, record_rea
 NEWEST, NEWEST_FAILED = 3, 2
 # Most runs that are shown in full: a page with more opens slowly.
 IN_FULL = 500
-# Most bytes of the details of one run, and of all, in JSON: imported runs may claim thousands of phases. A real run has
-# some ten thousand.
-MOST_OF_RUN_BYTES, MOST_DETAIL_BYTES = 1 << 20, 12 << 20
 
 
 def build_report(
@@ -178,11 +175,8 @@ def _repeating(
     """
     newest = {work_of(row): row.run_id for row in rows}
     asked = {row.run_id: row.run_id if row.run_id in shown else newest[work_of(row)] for row in rows}
-    found = {
-        run_id: again(record.intent, matrix, invocation)
-        for run_id in dict.fromkeys(asked.values())
-        if (record := read(run_id))
-    }
+    records = {run_id: read(run_id) for run_id in set(asked.values())}
+    found = {run_id: again(record.intent, matrix, invocation) for run_id, record in records.items() if record}
     return {run_id: command for run_id, one in asked.items() if (command := found.get(one))}
 
 
@@ -203,20 +197,8 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
 
 
 def _details(results: Results, run_ids: Iterable[str], read: ReadRecord) -> dict[str, RunDetail]:
-    """Return the details of the first of these runs, as many as a page has room for; a run with more is left out."""
-    details: dict[str, RunDetail] = {}
-    left = MOST_DETAIL_BYTES
-    for run_id in run_ids:
-        if (record := read(run_id)) is None:
-            continue
-        detail = detail_of(record, results.folder_of(run_id))
-        size = len(detail.model_dump_json())
-        if size > MOST_OF_RUN_BYTES:
-            continue
-        if (left := left - size) < 0:
-            break
-        details[run_id] = detail
-    return details
+    records = {run_id: read(run_id) for run_id in run_ids}
+    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

@@ -15,8 +15,6 @@ from harness.evidence.files.run_folder import RunFolder
 # the file has two megabytes.
 MOST_LINES = 4096
 LARGEST_BYTES = 16 << 20
-# Longest line, in bytes: of a host with 64 GPUs.
-LONGEST_LINE = 1 << 15
 
 
 class GpuSensors(File):
@@ -86,16 +84,13 @@ class SensorLog:
         os.write(self._open(), b"".join(self._lines))
 
 
-def read_sensors(folder: RunFolder, most: int = MOST_LINES) -> Iterator[GpuSensorSample]:
-    """Yield the samples of a run in order, of more than `most` evenly spaced ones.
+def read_sensors(folder: RunFolder) -> Iterator[GpuSensorSample]:
+    """Yield the samples of a run in order; damaged lines are skipped, and lines after the first MOST_LINES ignored.
 
-    Damaged lines are skipped, and lines after the first MOST_LINES ignored. Without a file there are no samples.
+    Without a file there are no samples.
     """
     with suppress(FileNotFoundError, NotAFileError):
         content = UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES)
-        lines = content.rstrip(b"\n").split(b"\n", MOST_LINES)[:MOST_LINES]
-        # Counted from the end, so that the last sample is kept: it comes right before a hang or a crash.
-        for line in lines[:: -max(1, -(-len(lines) // most))][::-1]:
-            if len(line) <= LONGEST_LINE:
-                with suppress(ValidationError):
-                    yield GpuSensorSample.parse(line)
+        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES]:
+            with suppress(ValidationError):
+                yield GpuSensorSample.parse(line)

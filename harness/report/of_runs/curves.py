@@ -14,7 +14,7 @@ from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
 # Most phases drawn for one rank; of phases shorter than a pixel nothing would be seen.
-MOST_PHASES = 600
+MOST_PHASES = 2000
 # Most ranks drawn; a chart of more is unreadable.
 RANKS = 8
 PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')

@@ -24,8 +24,7 @@ from harness.report.build import NEWEST, NEWEST_FAILED, build_report
 from harness.report.invocation import AS_MADE
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
-from harness.report.model import GridPlace, Report, RunDetail
-from harness.report.of_runs.details import detail_of
+from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
 from harness.report.reader import Reader
 from harness.report.sections import of_host
@@ -386,25 +385,6 @@ def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
     build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), Reader(1e9))
     assert {(*key_of(row), row.cell) for row in rows if row.run_id in asked} == places
-
-
-def test_runs_that_would_make_the_page_too_large_are_not_in_full(
-    make_record: Make, report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Imported runs may claim thousands of phases and variables each."""
-    runs = [make_record(f"r{number}", cell=f"cpu-c{number}", started=1e9 + number) for number in range(4)]
-    monkeypatch.setattr(build, "MOST_OF_RUN_BYTES", 150_000)
-    monkeypatch.setattr(build, "MOST_DETAIL_BYTES", 250_000)
-
-    def large(record: Record, folder: RunFolder) -> RunDetail:
-        size = 200_000 if record.intent.run_id == "r2" else 100_000
-        return detail_of(record, folder).model_copy(update={"memory": "x" * size})
-
-    monkeypatch.setattr("harness.report.build.detail_of", large)
-    report = report_of(runs)
-    # The newest come first, and one of them is too large by itself.
-    assert set(report.details) == {"r3", "r1"}
-    assert len(report.runs) == 4
 
 
 def test_a_record_is_read_once_and_a_large_one_is_not_kept(

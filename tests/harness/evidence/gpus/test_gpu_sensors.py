@@ -1,4 +1,3 @@
-import json
 import os
 from pathlib import Path
 
@@ -36,25 +35,6 @@ def test_of_a_long_run_evenly_spaced_samples_remain_up_to_the_last(tmp_path: Pat
     log.close()
     kept = seconds(folder)
     assert kept == [float(second) for second in range(0, 200, 32)]
-
-
-def test_few_of_many_samples_are_read_up_to_the_last(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    log = SensorLog(folder)
-    for second in range(200):
-        log.add(sample(second))
-    log.close()
-    assert [one.monotonic for one in read_sensors(folder, 10)] == [float(second) for second in range(19, 200, 20)]
-    assert [one.monotonic for one in read_sensors(folder, 200)] == [float(second) for second in range(200)]
-
-
-def test_a_line_of_more_sensors_than_any_host_has_is_damaged(tmp_path: Path) -> None:
-    """Imported files may have anything: a few lines of thirty thousand sensors took 300 MB."""
-    folder = RunFolder(tmp_path)
-    one = sample(1).model_dump(mode="json", by_alias=True)
-    many = {**one, "gpus": [{**one["gpus"][0], "celsius": {f"edge{number}": 1.0 for number in range(3000)}}]}
-    folder.named(RunFolder.GPU_SENSORS).write_text(f"{json.dumps(many)}\n{json.dumps(one)}\n")
-    assert list(read_sensors(folder)) == [sample(1)]
 
 
 def test_what_is_damaged_is_passed_over_and_a_link_is_not_followed(tmp_path: Path) -> None:
