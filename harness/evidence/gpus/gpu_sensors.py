@@ -15,6 +15,8 @@ from harness.evidence.files.run_folder import RunFolder
 # the file has two megabytes.
 MOST_LINES = 4096
 LARGEST_BYTES = 16 << 20
+# Most sensors or clocks of a GPU, and most GPUs of a run; drivers have fewer of each.
+MOST_NAMES, MOST_GPUS = 32, 64
 
 
 class GpuSensors(File):
@@ -23,8 +25,12 @@ class GpuSensors(File):
     gpu: int = Field(description="its index on the host")
     busy_percent: int | None
     power_watts: FiniteFloat | None
-    celsius: dict[str, FiniteFloat] = Field(description="temperatures by sensor: edge, junction, mem")
-    megahertz: dict[str, FiniteFloat] = Field(description="clocks: sclk of the shaders, mclk of the memory")
+    celsius: dict[str, FiniteFloat] = Field(
+        max_length=MOST_NAMES, description="temperatures by sensor: edge, junction, mem"
+    )
+    megahertz: dict[str, FiniteFloat] = Field(
+        max_length=MOST_NAMES, description="clocks: sclk of the shaders, mclk of the memory"
+    )
     used_bytes: int | None = Field(description="of its memory, by any process")
 
 
@@ -33,7 +39,7 @@ class GpuSensorSample(Versioned):
 
     wall: FiniteFloat = Field(description="seconds since 1970")
     monotonic: FiniteFloat = Field(description="seconds of the kernel's clock, by which it stamps its log")
-    gpus: tuple[GpuSensors, ...]
+    gpus: tuple[GpuSensors, ...] = Field(max_length=MOST_GPUS)
 
 
 class SensorLog:
@@ -84,13 +90,18 @@ class SensorLog:
         os.write(self._open(), b"".join(self._lines))
 
 
-def read_sensors(folder: RunFolder) -> Iterator[GpuSensorSample]:
-    """Yield the samples of a run in order; damaged lines are skipped, and lines after the first MOST_LINES ignored.
+def read_sensors(folder: RunFolder, most: int = MOST_LINES) -> Iterator[GpuSensorSample]:
+    """Yield the samples of a run in order, of more than `most` evenly spaced ones up to the last.
 
-    Without a file there are no samples.
+    Damaged lines are skipped, and lines after the first MOST_LINES ignored. Without a file there are no samples.
     """
     with suppress(FileNotFoundError, NotAFileError):
         content = UntrustedTree(folder.path).read(RunFolder.GPU_SENSORS, LARGEST_BYTES)
-        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES]:
+        # After the last newline is nothing, or a line that a crash cut off.
+        lines = content[: content.rfind(b"\n") + 1].split(b"\n", MOST_LINES)[:MOST_LINES]
+        told = [line for line in lines if line]
+        every = max(1, -(-len(told) // most))
+        # Counted from the end, because the last sample comes right before a hang or a crash.
+        for line in told[(len(told) - 1) % every :: every]:
             with suppress(ValidationError):
                 yield GpuSensorSample.parse(line)

@@ -13,7 +13,7 @@ from harness.matrix.strategies import RANK_PER_DEVICE
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.of_runs.by_hand import commands_by_hand
 from harness.report.of_runs.curves import RANKS, loss_curves, read_progress
-from harness.report.of_runs.gpu_curves import gpu_curves
+from harness.report.of_runs.gpu_curves import POINTS, gpu_curves
 from harness.report.of_runs.kernel_events import kernel_events
 
 # Smallest share of the time that is shown.
@@ -26,7 +26,7 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
     progress = read_progress(folder.work, intent.started, intent.started + record.seconds, _ranks(intent))
     trainings = result.trainings if result else ()
     ended = max(record.finished, intent.started + record.seconds)
-    samples = list(read_sensors(folder))
+    samples = list(read_sensors(folder, POINTS))
     clock = samples[0].wall - samples[0].monotonic if samples else progress.clock
     return RunDetail(
         explanation=record.explanation,

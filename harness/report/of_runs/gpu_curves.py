@@ -16,11 +16,8 @@ MB = 1e6
 
 def gpu_curves(samples: Sequence[GpuSensorSample], started: float) -> tuple[GpuCurve, ...]:
     """Return a curve for each GPU of a run that began at `started`, in seconds since 1970."""
-    every = max(1, -(-len(samples) // POINTS))
-    # Count from the end so that the last sample is kept: it comes right before a hang or a crash.
-    kept = [sample for number, sample in enumerate(samples) if (len(samples) - 1 - number) % every == 0]
-    numbers = sorted({one.gpu for sample in kept for one in sample.gpus})[:GPUS]
-    return tuple(_curve(gpu, kept, started) for gpu in numbers)
+    numbers = sorted({one.gpu for sample in samples for one in sample.gpus})[:GPUS]
+    return tuple(_curve(gpu, samples, started) for gpu in numbers)
 
 
 def _curve(gpu: int, samples: Sequence[GpuSensorSample], started: float) -> GpuCurve:

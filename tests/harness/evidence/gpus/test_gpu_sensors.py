@@ -1,5 +1,9 @@
+import json
 import os
+from itertools import pairwise
 from pathlib import Path
+
+import pytest
 
 from harness.evidence.files.run_folder import RunFolder
 from harness.evidence.gpus.gpu_sensors import MOST_LINES, GpuSensors, GpuSensorSample, SensorLog, read_sensors
@@ -63,3 +67,29 @@ def test_of_more_lines_than_are_written_only_the_first_are_looked_at(tmp_path: P
     line = sample(1).model_dump_json(by_alias=True)
     (tmp_path / "gpu-sensors.jsonl").write_text(f"{line}\n" + "\n" * (MOST_LINES - 1) + f"{line}\n", encoding="utf-8")
     assert len(seconds(RunFolder(tmp_path))) == 1
+
+
+def test_of_many_samples_evenly_spaced_ones_are_read_up_to_the_last(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for count in (1, 100, 101, 777, 4096):
+        lines = [sample(second).model_dump_json(by_alias=True) for second in range(count)]
+        # A crash cut off the last line.
+        folder.named(RunFolder.GPU_SENSORS).write_text("\n".join([*lines, lines[0][:20]]), encoding="utf-8")
+        read = [one.monotonic for one in read_sensors(folder, 100)]
+        assert read[-1] == count - 1
+        assert min(count, 50) <= len(read) <= 100
+        assert len({after - before for before, after in pairwise(read)}) <= 1
+
+
+@pytest.mark.parametrize("more", ["celsius", "megahertz", "gpus"])
+def test_more_than_any_driver_reports_is_damage(tmp_path: Path, more: str) -> None:
+    """Of an imported run, a file of such lines took 300 MB."""
+    told = json.loads(sample(1).model_dump_json(by_alias=True))
+    folder = RunFolder(tmp_path)
+    for count, read in ((32, 1), (65, 0)):
+        if more == "gpus":
+            told["gpus"] = [{**told["gpus"][0], "gpu": gpu} for gpu in range(count)]
+        else:
+            told["gpus"][0][more] = {f"name {number}": 1.0 for number in range(count)}
+        folder.named(RunFolder.GPU_SENSORS).write_text(f"{json.dumps(told)}\n", encoding="utf-8")
+        assert len(seconds(folder)) == read

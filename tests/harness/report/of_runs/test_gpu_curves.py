@@ -1,5 +1,5 @@
 from harness.evidence.gpus.gpu_sensors import GpuSensors, GpuSensorSample
-from harness.report.of_runs.gpu_curves import POINTS, gpu_curves
+from harness.report.of_runs.gpu_curves import gpu_curves
 
 
 def sample(second: float, *gpus: int, power: float | None = 200.04) -> GpuSensorSample:
@@ -23,13 +23,6 @@ def test_each_gpu_has_its_curves_in_seconds_since_the_start() -> None:
     assert zero.celsius == {"edge": (60.0, 60.0, 60.0), "junction": (None, 80.0, 80.0)}
     assert (one.gpu, one.seconds, one.used_mb) == (1, (5.0, 6.0), (12000.0, 12000.0))
     assert one.megahertz == {"sclk": (2401.0, 2401.0)}
-
-
-def test_long_curves_are_thinned_and_go_up_to_the_last_sample() -> None:
-    for count in (POINTS, POINTS + 1, 777, 4096):
-        (curve,) = gpu_curves([sample(second, 0) for second in range(count)], 1e9)
-        assert len(curve.seconds) <= POINTS
-        assert curve.seconds[-1] == count - 1
 
 
 def test_without_samples_there_is_no_curve() -> None:
