@@ -44,6 +44,9 @@ from harness.report.sections.of_host import explanations_of, of_host, record_rea
 NEWEST, NEWEST_FAILED = 3, 2
 # Most runs that are shown in full: a page with more opens slowly.
 IN_FULL = 500
+# Most bytes of the details of one run as JSON, and of all of them, which take several times as much memory. Those of a
+# run of twelve hours on eight GPUs take half a megabyte, those of a run of minutes on two GPUs 20 kB.
+LARGEST_DETAIL, LARGEST_DETAILS = 1 << 20, 8 << 20
 
 
 def build_report(
@@ -175,8 +178,9 @@ def _repeating(
     """
     newest = {work_of(row): row.run_id for row in rows}
     asked = {row.run_id: row.run_id if row.run_id in shown else newest[work_of(row)] for row in rows}
-    records = {run_id: read(run_id) for run_id in set(asked.values())}
-    found = {run_id: again(record.intent, matrix, invocation) for run_id, record in records.items() if record}
+    found = {
+        run_id: again(record.intent, matrix, invocation) for run_id in set(asked.values()) if (record := read(run_id))
+    }
     return {run_id: command for run_id, one in asked.items() if (command := found.get(one))}
 
 
@@ -197,8 +201,20 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
 
 
 def _details(results: Results, run_ids: Iterable[str], read: ReadRecord) -> dict[str, RunDetail]:
-    records = {run_id: read(run_id) for run_id in run_ids}
-    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
+    """Return the details of the first of these runs for which there is room, by run id; the page names the others."""
+    details: dict[str, RunDetail] = {}
+    room = LARGEST_DETAILS
+    for run_id in run_ids:
+        if not (record := read(run_id)):
+            continue
+        detail = detail_of(record, results.folder_of(run_id))
+        size = len(detail.model_dump_json())
+        room -= min(size, LARGEST_DETAIL)
+        if room < 0:
+            break
+        if size <= LARGEST_DETAIL:
+            details[run_id] = detail
+    return details
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

@@ -276,7 +276,7 @@
       make("p", { class: "soft" }, "Cell ", make("a", { href: cellLink(run.cell, run.group) }, run.cell),
         `, ${group.scope}, workload ${group.work}${run.ran_on === "unknown" ? "" : `, ${run.ran_on}`}, began ${when(run.started)}, took ${run.seconds.toFixed(1)} s. Files: `,
         link(""), ", ", link("log.txt"), ", ", link("record.json")),
-      ...(detail ? inFull(run, detail) : [make("p", {}, "Its curves and evidence are not in this page, which shows the newest runs of each cell in full; "
+      ...(detail ? inFull(run, detail) : [make("p", {}, "Its curves and evidence are not in this page, which shows the newest runs of each cell in full, as far as there is room; "
         + "they are in its folder.")]),
     ];
   }

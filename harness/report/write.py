@@ -41,15 +41,15 @@ class BuiltReport:
         Raises:
             UserError: when the folder cannot be written.
         """
-        files = {
-            "report.html": to_html(self.report),
-            "report.md": to_markdown(self.report),
-            "report.json": self.report.model_dump_json(by_alias=True) + "\n",
-            "report.xml": to_junit(self.report),
-        }
-        for name, text in files.items():
-            write_durably(results.folder / name, printable(text).encode())
-        return tuple(results.folder / name for name in files)
+        texts = {"report.html": to_html, "report.md": to_markdown, "report.json": _to_json, "report.xml": to_junit}
+        # One after the other, because each has some megabytes.
+        for name, text in texts.items():
+            write_durably(results.folder / name, printable(text(self.report)).encode())
+        return tuple(results.folder / name for name in texts)
+
+
+def _to_json(report: Report) -> str:
+    return report.model_dump_json(by_alias=True) + "\n"
 
 
 def built_report(

@@ -13,7 +13,7 @@ from harness.evidence.files.work_folder import LARGEST, WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
-# Most phases drawn for one rank; of phases shorter than a pixel nothing would be seen.
+# Most phases drawn of a run, for all its ranks together; of phases shorter than a pixel nothing would be seen.
 MOST_PHASES = 2000
 # Most ranks drawn; a chart of more is unreadable.
 RANKS = 8
@@ -40,24 +40,24 @@ def read_progress(work: WorkFolder, started: float, ended: float, asked: int = R
 
     `asked`: the number of ranks that the run was asked for; an app may leave large files of others.
     """
-    ranks = {}
-    for rank, name in work.progress().items():
-        if rank >= min(asked, RANKS):
-            break
+    named = {rank: name for rank, name in work.progress().items() if rank < min(asked, RANKS)}
+    phases, memory = list[PhaseSpan](), list[MemoryCurve]()
+    steps: tuple[tuple[tuple[int, float], ...], ...] = ()
+    clock = None
+    for rank, name in named.items():
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
                 count = sum(1 for _ in islice(whole_lines(file), MOST_LINES))
-                kept = list(parse_lines(_thinned(islice(whole_lines(file), count), count)))
+                most = MOST_PHASES // len(named)
+                lines = list(parse_lines(_thinned(islice(whole_lines(file), count), count, most)))
         except (FileNotFoundError, NotAFileError):
             break
-        if kept:
-            ranks[rank] = kept
-    return ProgressCurves(
-        phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
-        memory=tuple(_memory(rank, lines, started) for rank, lines in ranks.items()),
-        steps=_steps(ranks.get(0, [])),
-        clock=next((lines[0].wall - lines[0].monotonic for lines in ranks.values()), None),
-    )
+        if lines:
+            phases += _spans(rank, lines, started, ended)
+            memory.append(_memory(rank, lines, started))
+            steps = steps if rank else _steps(lines)
+            clock = lines[0].wall - lines[0].monotonic if clock is None else clock
+    return ProgressCurves(tuple(phases), tuple(memory), steps, clock)
 
 
 def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tuple[LossCurve, ...]:
@@ -67,16 +67,16 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
     return tuple(curve for curve in curves if curve.steps or curve.train)
 
 
-def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
+def _thinned(lines: Iterable[bytes], count: int, most: int) -> Iterator[bytes]:
     """Yield evenly spaced lines, because an hour has thousands of lines.
 
-    The first and last line of each phase are kept too, for up to MOST_PHASES phases.
+    The first and last line of each phase are kept too, for up to `most` phases.
     """
     every = max(1, -(-count // POINTS))
     phase, skipped, begun = b"", b"", 0
     for number, line in enumerate(lines):
         match = PHASE.search(line)
-        begins = match is not None and match[1] != phase and begun < MOST_PHASES
+        begins = match is not None and match[1] != phase and begun < most
         begun += begins
         phase = match[1] if match else phase
         if begins and skipped:

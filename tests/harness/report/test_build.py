@@ -413,6 +413,26 @@ def test_a_record_is_read_once_and_a_large_one_is_not_kept(
     assert asked == ["r1", "r2", "r2"]
 
 
+@pytest.mark.parametrize(("limit", "shown"), [("LARGEST_DETAILS", 2), ("LARGEST_DETAIL", 0)])
+def test_as_many_runs_are_shown_in_full_as_there_is_room_for(
+    report_of: Callable[..., Report],
+    make_record: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    shown: int,
+) -> None:
+    """The details of forty imported runs, of 4 MB as an archive, took 842 MB."""
+    monkeypatch.setattr(build, limit, 130_000 if shown else 10_000)
+    variables = {"train": {f"NAME_{number}": "x" * 100 for number in range(200)}}
+    report = report_of(
+        [
+            make_record(f"r{number}", cell=f"cpu-{preset}", preset=preset, variables=variables)
+            for number, preset in enumerate(["plain", "no-mkldnn", "openmp-8"])
+        ]
+    )
+    assert (len(report.runs), len(report.details)) == (3, shown)
+
+
 def test_every_run_has_its_command_also_those_that_are_not_shown_in_full(synthetic: Report) -> None:
     short = [run for run in synthetic.runs if run.run_id not in synthetic.details]
     assert short

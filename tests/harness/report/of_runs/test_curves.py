@@ -98,6 +98,15 @@ def test_of_phases_without_end_some_are_shown(tmp_path: Path, monkeypatch: pytes
     assert len(read_progress(WorkFolder(tmp_path), 99.0, 110.0).memory[0].seconds) <= POINTS + 2 * 10 + 1
 
 
+def test_many_ranks_share_the_phases_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.report.of_runs.curves.MOST_PHASES", 40)
+    for rank in range(8):
+        write(tmp_path, [("step", 1, 0.5), ("validate", 0, None)] * 1000, rank)
+    told = read_progress(WorkFolder(tmp_path), 99.0, 110.0)
+    assert [curve.rank for curve in told.memory] == list(range(8))
+    assert all(len(curve.seconds) <= POINTS + 2 * 5 + 1 for curve in told.memory)
+
+
 def test_damaged_lines_and_missing_files_are_passed_over(tmp_path: Path) -> None:
     assert read_progress(WorkFolder(tmp_path), 0.0, 1.0).phases == ()
     write(tmp_path, [("step", 1, 0.5)])
