@@ -32,6 +32,9 @@ EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
 ATTEMPTS = 5
 # Most referrers of an image. Each is a request of its own, and an image is only promoted a few times.
 MOST_REFERRERS = 400
+# Largest configuration in bytes; real ones have some kilobytes. An engine whose image has a megabyte of labels cannot
+# be asked about it any more.
+LARGEST_CONFIGURATION = 256 << 10
 
 Descriptor = dict[str, Any]
 

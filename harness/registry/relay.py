@@ -17,7 +17,7 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.host.engine_errors import Notify
 from harness.registry.kept_layers import KeptLayers
-from harness.registry.oci import DIGEST, Manifest, Repository, blobs_of
+from harness.registry.oci import DIGEST, LARGEST_CONFIGURATION, Manifest, Repository, blobs_of, descriptor_in
 
 # The names that images have while they are pulled through a relay; no other tool makes such names.
 RELAYED = re.compile(r"127\.0\.0\.1:\d+/matrix-[0-9a-f]{32}/vpoc@sha256:[0-9a-f]{64}")
@@ -60,9 +60,19 @@ class Relay:
         self._there |= {digest for digest in self._sizes if digest.removeprefix("sha256:").startswith(short)}
 
     def manifest(self, reference: str) -> Manifest | None:
-        """Return a manifest, whose blobs may be requested from then on."""
+        """Return a manifest, whose blobs may be requested from then on.
+
+        Raises:
+            UserError: when the registry fails, or the image's configuration is larger than an engine can handle.
+        """
         with self._lock:
             found = self._repository.manifest(reference)
+            described = descriptor_in(found, "config").get("size") if found else None
+            if isinstance(described, int) and described > LARGEST_CONFIGURATION:
+                raise UserError(
+                    f"{self._repository.name}:{reference}: variables and labels of the image take {described} bytes, "
+                    f"more than {LARGEST_CONFIGURATION}; do not trust this registry"
+                )
             for blob in blobs_of(found) if found else ():
                 size, digest = blob.get("size"), str(blob.get("digest"))
                 # Check the digest, because it becomes the name of a file.

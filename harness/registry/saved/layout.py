@@ -30,6 +30,7 @@ from harness.host.engine_errors import Notify
 from harness.registry.oci import (
     DIGEST,
     IMAGE_MANIFEST,
+    LARGEST_CONFIGURATION,
     Descriptor,
     Manifest,
     blobs_of,
@@ -43,9 +44,6 @@ from harness.registry.saved.shapes import OfConfiguration, OfManifest, Shape
 LAYOUT = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
 SAVE_AGAIN = "`matrix save` to an empty folder writes it again"
 LARGEST_TEXT = 4 << 20
-# Largest configuration in bytes; real ones have some kilobytes. An engine whose image has a megabyte of labels cannot
-# be asked about it any more.
-LARGEST_CONFIGURATION = 256 << 10
 # Largest size of all manifests and configurations of a folder together; each has some kilobytes.
 LARGEST_IN_ALL = 64 << 20
 

@@ -1,3 +1,4 @@
+import json
 import socket
 import struct
 from collections.abc import Iterator
@@ -6,6 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from harness.base.errors import UserError
+from harness.registry.oci import IMAGE_MANIFEST, LARGEST_CONFIGURATION, Manifest, Repository
 from harness.registry.relay import Relay, _Server
 from tests.harness.fake_registry import FakeRegistry
 
@@ -63,3 +66,18 @@ def test_only_digests_are_asked_for(relay: tuple[Relay, str], name: str) -> None
     assert b" 404 " in answer(here, f"/v2/{made.path}/manifests/{name}")
     assert b" 200 " in answer(here, "/v2/")
     assert made.problem is None
+
+
+def test_an_image_with_larger_labels_than_an_engine_handles_is_not_brought(relay: tuple[Relay, str]) -> None:
+    made, here = relay
+    repository = Repository(made._repository.name)
+    config = {"digest": f"sha256:{'c' * 64}", "size": LARGEST_CONFIGURATION + 1}
+    image = Manifest(json.dumps({"schemaVersion": 2, "config": config, "layers": []}).encode(), IMAGE_MANIFEST)
+    repository.put_manifest("latest", image)
+    with pytest.raises(UserError, match=r"labels of the image take 262145 bytes"):
+        made.manifest("latest")
+    assert b" 403 " in answer(here, f"/v2/{made.path}/manifests/{image.digest}")
+    assert made.problem is not None
+    odd = json.dumps({"schemaVersion": 2, "config": {**config, "size": "large"}, "layers": []}).encode()
+    repository.put_manifest("odd", Manifest(odd, IMAGE_MANIFEST))
+    assert made.manifest("odd")
