@@ -147,9 +147,13 @@ def test_engine_and_cgroup_tell_of_the_memory_limit(explain: Callable[..., Expla
     assert (found.lines[0].file, found.lines[0].line) == ("failure/container.json", 3)
 
 
-@pytest.mark.parametrize(("last", "expected"), [(1, "oom-host"), (0, "killed")])
-def test_the_counter_of_the_cgroup_has_to_rise(explain: Callable[..., Explanation], last: int, expected: str) -> None:
-    group = {"first": {"memory.events:oom_kill": 0}, "last": {"memory.events:oom_kill": last}}
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(0, 1, "oom-host"), (0, 0, "killed"), (1, 1, "killed"), (1, 2, "oom-host")]
+)
+def test_the_counter_of_the_cgroup_has_to_rise(
+    explain: Callable[..., Explanation], first: int, last: int, expected: str
+) -> None:
+    group = {"first": {"memory.events:oom_kill": first}, "last": {"memory.events:oom_kill": last}}
     files = {
         "failure/container.json": json.dumps({"State": {"OOMKilled": False}}),
         "failure/cgroup.json": json.dumps(group, indent=2),
@@ -180,6 +184,9 @@ def test_a_reset_that_came_later_does_not_count(explain: Callable[..., Explanati
     }
     assert explain(files, Exit(1)).class_ == "kernel-fault"
     files["failure/kernel-log.txt"] = "2026-11-20 09:59:58 rig kernel: amdgpu: GPU reset begin!\n"
+    assert explain(files, Exit(1)).class_ == "gpu-reset"
+    # By clocks of two zones nothing is known of what came first.
+    files["failure/kernel-log.txt"] = "2026-11-20T11:00:05+0100 rig kernel: amdgpu: GPU reset begin!\n"
     assert explain(files, Exit(1)).class_ == "gpu-reset"
 
 
@@ -265,6 +272,9 @@ def test_what_happened_to_another_gpu_does_not_explain_a_run(
     # Where the address of the run's GPU is not known, any line may be about it.
     unknown = two_gpus.model_copy(update={"gpus": (two_gpus.gpus[0], a_gpu(1))})
     assert explain(silent, Exit(1), on=unknown, gpus=(1,)).class_ == class_
+    # Also where that of another GPU of the run is.
+    other = two_gpus.model_copy(update={"gpus": (a_gpu(0), two_gpus.gpus[1])})
+    assert explain(silent, Exit(1), on=other, gpus=(0, 1)).class_ == class_
 
 
 def test_words_of_the_kernel_in_a_runs_own_output_are_not_the_kernels(explain: Callable[..., Explanation]) -> None:
@@ -493,6 +503,25 @@ def test_an_exception_of_which_only_its_place_is_known_hides_nothing_more_specif
         assert explain_log(raised, "x").rule == rule
         assert explain_log(["Segmentation fault (core dumped)", *raised], "x").rule == "segmentation-fault", place
         assert explain_log([*raised, ILLEGAL], "x").rule == "illegal-access", place
+
+
+def test_a_signal_that_ended_a_process_says_no_more_than_a_line_that_fits_many_failures() -> None:
+    vague = "RuntimeError: HIP error: unknown error"
+    for end in ("Bus error (core dumped)", "worker died with <Signals.SIGBUS: 7>"):
+        assert explain_log([end], "train.log").class_ == "shm"
+        assert explain_log([vague, end], "train.log").rule == "other-hip-error"
+
+
+def test_a_process_that_the_kernel_killed_counts_before_a_reset() -> None:
+    for kernel in ([RESET, OOM], [OOM, RESET]):
+        assert explain_log([], "train.log", kernel).class_ == "oom-host"
+
+
+def test_a_driver_that_does_not_start_a_gpu_explains_its_page_fault_and_nothing_else() -> None:
+    not_started = "[ 5001.0] amdgpu 0000:03:00.0: amdgpu: resume of IP block <gfx_v11_0> failed -110"
+    disk = "[ 5000.0] EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2: comm python: reading directory"
+    assert explain_log([], "train.log", [PAGE_FAULT, not_started]).class_ == "driver"
+    assert explain_log([], "train.log", [disk, not_started]).class_ == "disk"
 
 
 def test_without_a_run_a_kill_by_the_kernel_does_not_hide_the_logs_own_error() -> None:
