@@ -107,5 +107,6 @@ def command_after(settings: Settings, answer: "FaultIsolation", failed: str) -> 
         report = command("report-bug", failed)
         return Command(command=command("explain", failed), why=f"says what helps; `{report}` writes a report of it")
     if answer.cause:
-        return Command(command=command("doctor"), why="looks for what is wrong with this host and its GPUs")
+        swap = "; if it finds nothing, swap the two cards, and isolate again" if "gpu" in answer.cause else ""
+        return Command(command=command("doctor"), why=f"looks for what is wrong with this host and its GPUs{swap}")
     return None

@@ -81,7 +81,11 @@ def next_place(program: Program, records: Sequence[Record], results: Results) ->
 
 def place_in_words(program: Program, place: TakenOver | None) -> str:
     """Return in words how an attempt begins that continues in that folder."""
-    if place is None or place.checkpoint is None:
+    if place is None:
+        return "from the beginning"
+    if place.checkpoint is None:
+        if program.checkpoint and not place.left_out:
+            return f"from the beginning: no file matches --checkpoint {safe_text(program.checkpoint)}"
         return "from the beginning"
     damaged = f", without {', '.join(map(safe_text, place.left_out))}" if place.left_out else ""
     named = safe_text(place.checkpoint) if program.checkpoint else "what it wrote"

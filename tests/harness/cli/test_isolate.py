@@ -93,7 +93,8 @@ def test_it_repeats_what_the_failures_did_unless_a_workload_is_named(
     [
         ("cell", f"minimise {CELL}\n  It finds which variables of its preset matter."),
         ("stack", "explain hung\n  It says what helps; `"),
-        ("other-gpu", "doctor\n  It looks for what is wrong with this host and its GPUs."),
+        ("other-gpu", "doctor\n  It looks for what is wrong with this host and its GPUs; if it finds nothing, swap"),
+        ("host", "doctor\n  It looks for what is wrong with this host and its GPUs."),
         (None, None),
     ],
 )

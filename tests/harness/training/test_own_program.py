@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.evidence.files.program_files import TakenOver
 from harness.evidence.files.run_files import Record
+from harness.evidence.files.work_folder import WorkFolder
 from harness.evidence.records import Results
 from harness.matrix.programs import Program
-from harness.training.own_program import is_mistaken, next_place
+from harness.training.own_program import is_mistaken, next_place, place_in_words
 from tests.harness.report.synthetic import EXPLANATION
 
 SAVED = "ckpt.pt"
@@ -65,3 +67,13 @@ def test_what_ends_without_a_result_is_tried_again_only_where_it_resumes(
     )
     record = make_record("t-train-1", "failed", "no-result", program=program)
     assert is_mistaken(record, Results(tmp_path).folder_of("t-train-1")) is not resumes
+
+
+def test_a_pattern_of_checkpoints_that_no_file_matches_is_named(tmp_path: Path) -> None:
+    program = Program.model_validate({"command": "python train.py", "source": str(tmp_path), "checkpoint": "out/*.pt"})
+    work = WorkFolder(tmp_path)
+    assert place_in_words(program, TakenOver(work, None, ())) == (
+        "from the beginning: no file matches --checkpoint 'out/*.pt'"
+    )
+    assert place_in_words(program, TakenOver(work, None, ("out/1.pt",))) == "from the beginning"
+    assert place_in_words(program, None) == "from the beginning"
