@@ -28,12 +28,12 @@ ABOUT_GPUS = re.compile(
 # Words in a line of the kernel that show the state of a GPU, whatever else the line says.
 SAYS_OF_A_GPU = {
     "reset": re.compile(
-        r"(?i)reset|wedged|recovery|unrecoverable|time(?:d )?[ -]?out|GPU hang|respon|\bMES\b"
+        r"(?i)reset|wedged|recovery|unrecoverable|(?<!fences )time(?:d )?[ -]?out|GPU hang|respon|\bMES\b"
         r"|gangs|quiesce|Failed to evict|(?:remove|legacy) queue|\bSMU\b|last message|halt cp|\bCTF\b"
     ),
     "lost": re.compile(
         r"(?i)uncorrect|\bbus\b(?! error: severity=corr)|inaccessible|power state"
-        r"|Hardware Error|queue vital|resume KFD|restore process"
+        r"|Hardware Error|queue vital|resume KFD|restore process|\bfences\b"
     ),
     "faulted": re.compile(r"(?i)page.fault|protection_fault|command stream|sq_intr"),
     "unharmed": re.compile(

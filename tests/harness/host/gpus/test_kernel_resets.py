@@ -28,6 +28,7 @@ OTHERS = [
     f"amdgpu {MINE}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
     f"amdgpu {MINE}: amdgpu: PCIE atomic ops is not supported",
     # The driver ended one piece of work, mostly of a desktop, and the engine continued without a reset.
+    "[drm:amdgpu_dm_atomic_commit_tail [amdgpu]] *ERROR* Waiting for fences timed out!",
     f"amdgpu {MINE}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered",
     "Out of memory: Killed process 4711 (python)",
     "usb 1-2: reset high-speed USB device number 3 using xhci_hcd",
