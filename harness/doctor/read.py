@@ -73,8 +73,12 @@ def _boot_tool(root: Path) -> str:
     """Return the command that adds a parameter to the kernel's command line, with {} for the parameter."""
     if (root / "usr/sbin/grubby").exists():
         return "sudo grubby --update-kernel=ALL --args={}"
+    if (root / "usr/bin/kernelstub").exists():
+        return "sudo kernelstub --add-options {}"
     edit = """sudo sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT="/&{} /' /etc/default/grub"""
-    return f"{edit} && sudo update-grub"
+    # Only Debian and its relatives have update-grub, in sbin.
+    has_own = (root / "usr/bin/grub-mkconfig").exists() and not (root / "usr/sbin/update-grub").exists()
+    return f"{edit} && sudo {'grub-mkconfig -o /boot/grub/grub.cfg' if has_own else 'update-grub'}"
 
 
 def _glibc(root: Path) -> str | None:

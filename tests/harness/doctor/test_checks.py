@@ -431,10 +431,19 @@ def test_the_command_that_adds_iommu_pt_does(read: Read, tmp_path: Path) -> None
     edit = fix.split(" && ")[0].removeprefix("sudo ").replace("/etc/default/grub", str(grub))
     subprocess.run(["/bin/bash", "-c", f"PATH=/usr/bin:/bin; {edit}"], check=True)
     assert 'GRUB_CMDLINE_LINUX_DEFAULT="iommu=pt quiet splash"\nGRUB_CMDLINE_LINUX=""' in grub.read_text()
-    tree.write("usr/sbin/grubby", "")
-    assert (only(examine(read(tmp_path)), "iommu").fix or "").startswith(
-        "sudo grubby --update-kernel=ALL --args=iommu=pt"
-    )
+    assert "sudo update-grub" in fix
+    # As on Arch Linux, Pop!_OS and Fedora, which lack it.
+    for tool, command in (
+        ("usr/bin/grub-mkconfig", "/etc/default/grub && sudo grub-mkconfig -o /boot/grub/grub.cfg"),
+        ("usr/bin/kernelstub", "sudo kernelstub --add-options iommu=pt"),
+        ("usr/sbin/grubby", "sudo grubby --update-kernel=ALL --args=iommu=pt"),
+    ):
+        tree.write(tool, "")
+        assert f"{command}  # then reboot" in (only(examine(read(tmp_path)), "iommu").fix or "")
+    tree.remove("usr/bin/kernelstub")
+    tree.remove("usr/sbin/grubby")
+    tree.write("usr/sbin/update-grub", "")
+    assert only(examine(read(tmp_path)), "iommu").fix == fix
 
 
 def test_memory_of_a_process_that_is_seen_is_reported_once(read: Read, tmp_path: Path) -> None:
