@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from zipfile import ZipFile, ZipInfo
 
@@ -28,6 +29,7 @@ PYTHON = VENV / "bin" / "python"
 INSTALL = ("--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--require-hashes", "--root-user-action=ignore")
 COMPILE = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
 SHARED_EPOCH = 1_700_000_000
+LONGEST_WAIT = 60.0
 # Folders of the base that steps of a build write to, or the builder makes mount points in.
 TOUCHED = ("/", "/etc", "/opt", "/root", "/run", "/tmp", "/var/tmp")
 # Half of torch's modules: tests, converters and the compiler, which training does not import.
@@ -40,6 +42,7 @@ SELDOM_IMPORTED = (
 def main() -> None:
     """Install, compile and, once torch can be imported, verify."""
     part, epoch = sys.argv[1], int(os.environ["SOURCE_DATE_EPOCH"])
+    pass_by(epoch)
     layers = {file.stem: json.loads(file.read_text()) for file in (WHEELS / "layers").glob("*.json")}
     if part == "torch" and sys.argv[2] in layers:
         unpack(set(layers[sys.argv[2]]))
@@ -59,6 +62,14 @@ def main() -> None:
         # Not checked: one of torch's files is of a newer Python, and compileall calls that a failure.
         subprocess.run([PYTHON, *COMPILE, "-x", SELDOM_IMPORTED, package], check=False, stdout=subprocess.DEVNULL)
     set_times(epoch, SHARED_EPOCH if part == "torch" else epoch)
+
+
+def pass_by(epoch: int) -> None:
+    """Wait until a time has passed, by seconds at most: what is made before it would keep the time of this build."""
+    behind = epoch + 1 - time.time()
+    if behind > LONGEST_WAIT:
+        sys.exit(f"image: error: the clock of this host is {behind:.0f} s behind the newest input of the image; set it")
+    time.sleep(max(0.0, behind))
 
 
 def unpack(paths: set[str]) -> None:

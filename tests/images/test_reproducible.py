@@ -112,7 +112,7 @@ def test_matrix_verify_builds_an_image_of_another_revision_again_and_says_where_
         done = matrix_there("verify", image.id, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         compared = json.loads(done.stdout)
-        assert (compared["result"], compared["revision"], compared["image"]) == (EQUAL, revision, image.id)
+        assert (compared["result"], compared["revision"], compared["image"]) == (EQUAL, revision, image.id), compared
         # Engines that keep manifests name an image by the manifest's digest.
         assert compared["same_manifest"] == (True if engine.keeps_compressed else None)
         # The revision exists, but the image's inputs are gone: the command checks the revision out once, and says so.

@@ -105,7 +105,7 @@ def test_the_grid_of_the_answer_leads_to_every_cell_and_is_coloured_by_its_start
         told = ", ".join(part for part in (one.text, one.starts, one.mtbf, one.reason) if part)
         assert f'aria-label="{one.cell}: {told}"' in html
         assert f'href="#/cell/{one.cell}{f"/{one.group}" if one.group else ""}"' in html
-        assert one.start_low is None or f'style="{shade(one.start_low)}"' in html
+        assert one.start_low is None or f'style="{shade(0.0 if one.tier == "failing" else one.start_low)}"' in html
     assert {one.group for one in places} <= {None, *(group.id for group in synthetic.groups)}
 
 

@@ -199,3 +199,21 @@ def test_a_wheel_that_the_lock_does_not_name_is_refused(
         archive.writestr("torch/more.txt", "x")
     with pytest.raises(SystemExit, match=r"torch-2\.9\.1-\S+ has no hash of the lock"):
         install.without({"torch/lib/libtorch_cpu.so"}, tmp_path)
+
+
+def test_on_a_host_whose_clock_is_behind_the_inputs_nothing_is_built(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made then cannot be told from the base by its time, and the layers would differ from host to host."""
+    waited: list[float] = []
+    monkeypatch.setattr(install.time, "time", lambda: 1000.0)
+    monkeypatch.setattr(install.time, "sleep", waited.append)
+    install.pass_by(998)
+    install.pass_by(1002)
+    assert waited == [0.0, 3.0]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4600")
+    monkeypatch.setattr(sys, "argv", ["install.py", "vpoc"])
+    with pytest.raises(
+        SystemExit, match="the clock of this host is 3601 s behind the newest input of the image; set it"
+    ):
+        install.main()
