@@ -213,7 +213,5 @@ def test_on_a_host_whose_clock_is_behind_the_inputs_nothing_is_built(
     assert waited == [0.0, 3.0]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "4600")
     monkeypatch.setattr(sys, "argv", ["install.py", "vpoc"])
-    with pytest.raises(
-        SystemExit, match="the clock of this host is 3601 s behind the newest input of the image; set it"
-    ):
+    with pytest.raises(SystemExit, match="the clock of this host is 3601 s behind the newest input"):
         install.main()
