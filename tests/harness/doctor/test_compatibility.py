@@ -20,6 +20,7 @@ from harness.matrix.wheels import supported_targets
         ("6.10.5", ["6.1", "6.3", "7.0"], ["6.0", "7.1"]),
         ("6.16.13", ["6.3", "6.4", "7.0", "7.2"], ["6.2", "6.2.4"]),
         ("6.19.14", ["7.0", "7.2", "7.14.0"], ["6.4", "10.0.0"]),
+        ("7.1.3", ["7.0", "7.14.0", "10.0.0"], ["6.4", "10.1.0"]),
     ],
 )
 def test_windows_of_drivers(module: str, inside: list[str], outside: list[str]) -> None:
@@ -102,9 +103,9 @@ def test_the_table_names_what_exists(matrix: Matrix) -> None:
     table = read_yaml(file).data
     assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= supported_targets()
     windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]
-    # AMD supports every ROCm of the matrix with some driver; for those after 7.14 none is in the table.
+    # AMD supports every ROCm of the matrix with some driver; for those after 10.0 none is in the table.
     for stack in matrix.stacks.values():
-        unpublished = stack.rocm is None or Version(stack.rocm) > Version("7.14")
+        unpublished = stack.rocm is None or Version(stack.rocm) > Version("10.0")
         assert unpublished or any(window.holds(stack.rocm or "") for window in windows)
 
 
