@@ -47,6 +47,8 @@ IN_FULL = 500
 # Most bytes of the details of one run as JSON, and of all of them, which take several times as much memory. Those of a
 # run of twelve hours on eight GPUs take half a megabyte, those of a run of minutes on two GPUs 20 kB.
 LARGEST_DETAIL, LARGEST_DETAILS = 1 << 20, 8 << 20
+# Most bytes of the facts of all hosts as JSON: those of some hundreds.
+LARGEST_HOSTS = 1 << 20
 
 
 def build_report(
@@ -72,7 +74,7 @@ def build_report(
     read, in_text = record_reader(results, reader.invocation), reader.invocation.in_text
     verdicts = judge_now(rows)
     runs = judged_runs(rows, matrix, counts, read, verdicts, judge_now)
-    hosts = _hosts(rows, read)
+    hosts, unseen = _hosts(rows, read)
     found = failures(verdicts, rows, counts)
     explanations = explanations_of(found, read)
     ids = group_ids(rows)
@@ -106,7 +108,11 @@ def build_report(
             criteria=tuple(in_text(one.sentence) for one in criteria),
             next=known.steps,
         ),
-        cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
+        cautions=(
+            *cautions(rows, verdicts, counts, matrix),
+            *([f"{many(unseen, 'host')} seen before the others had no room in this report."] if unseen else []),
+            *sentences(read_isolations(results)),
+        ),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
         failures=by_diagnosis(found, explanations),
@@ -147,10 +153,22 @@ def _as_typed(invocation: Invocation, answer: Answer) -> Answer:
     return answer.model_copy(update={"sentence": invocation.in_text(answer.sentence), "failures": failures})
 
 
-def _hosts(rows: Sequence[Row], read: ReadRecord) -> tuple[HostFacts, ...]:
-    """Return the facts of each host as its newest run found them."""
-    newest = {row.host_fingerprint: row.run_id for row in rows}.values()
-    return tuple(record.intent.host for run_id in newest if (record := read(run_id)))
+def _hosts(rows: Sequence[Row], read: ReadRecord) -> tuple[tuple[HostFacts, ...], int]:
+    """Return the facts of each host as its newest run found them, and the number of hosts left out for lack of room.
+
+    Those seen last come first, and stay.
+    """
+    newest: dict[str, str] = {}
+    for row in reversed(rows):
+        newest.setdefault(row.host_fingerprint, row.run_id)
+    hosts, room = list[HostFacts](), LARGEST_HOSTS
+    for number, run_id in enumerate(newest.values()):
+        if record := read(run_id):
+            room -= len(record.intent.host.model_dump_json())
+            if room < 0:
+                return tuple(hosts), len(newest) - number
+            hosts.append(record.intent.host)
+    return tuple(hosts), 0
 
 
 def _elsewhere(runs: JudgedRuns, here: Sequence[Verdict]) -> tuple[str, ...]:

@@ -433,6 +433,19 @@ def test_as_many_runs_are_shown_in_full_as_there_is_room_for(
     assert (len(report.runs), len(report.details)) == (3, shown)
 
 
+def test_hosts_are_described_as_far_as_there_is_room(
+    report_of: Callable[..., Report],
+    make_record: Callable[..., Record],
+    host: HostFacts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = [host.model_copy(update={"fingerprint": str(number) * 16}) for number in range(5)]
+    monkeypatch.setattr(build, "LARGEST_HOSTS", int(2.5 * len(host.model_dump_json())))
+    report = report_of([make_record(f"r{n}", host=one, started=1e9 + n) for n, one in enumerate(hosts)])
+    assert [one.fingerprint for one in report.hosts] == ["4" * 16, "3" * 16]
+    assert "3 hosts seen before the others had no room in this report." in report.cautions
+
+
 def test_every_run_has_its_command_also_those_that_are_not_shown_in_full(synthetic: Report) -> None:
     short = [run for run in synthetic.runs if run.run_id not in synthetic.details]
     assert short
