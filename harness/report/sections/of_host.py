@@ -26,7 +26,8 @@ from harness.report.sections.judged_runs import JudgedRuns
 from harness.report.sections.next_steps import training_meanwhile, what_next
 from harness.report.sections.resets import whose_resets
 
-# Most bytes of records that a reader keeps; in memory each byte takes ten to twenty. Some hundred real ones have as many.
+# Most bytes of records that a reader keeps, each of which takes ten to twenty in memory; some hundred real ones have as
+# many.
 MOST_KEPT_BYTES = 4 << 20
 
 
