@@ -33,6 +33,8 @@ OF_PROCESS = re.compile(
     r"|invoked oom-killer: |oom-kill:|[Kk]ill(?:ed)? process \d|INFO: task |: page allocation failure"
     rf"|ptrace \w+ of \"|task:{_NOT_TWO_NAMES}{{1,15}} state:|\[ *\d+\](?: +\d+){{4}}|reaped process \d"
     r"|^(?:.{1,100}? kernel: )?(?:\[[^\]]*\] ?)*process '"
+    # As newer kernels word it; the driver's own warnings are left to the rules.
+    r"|\bWARNING: (?!drivers/gpu/drm/amd/)\S{1,200} at .{1,200}, CPU#\d+: "
     # Warnings that any process can have printed, without rights, also from a container.
     r"|futex_wake_op: |sock_set_timeout: |netlink: (?:'|\d+ bytes left)|__vm_enough_memory: |warning: (?:process )?`"
     r"|calls setitimer\(\)|/oom_adj is deprecated|\(\d+\) uses deprecated |\(\d+\): (?:VmData|Using mlock) "

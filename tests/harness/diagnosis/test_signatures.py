@@ -38,7 +38,7 @@ SAYS_OF_A_GPU = {
     "faulted": re.compile(r"(?i)page.fault|protection_fault|command stream|sq_intr"),
     "unharmed": re.compile(
         r"(?i)out of memory|\boom\b|I/O error|firmware|ucode|\bmodule\b|atomic|segfault|blocked|memory pressure"
-        r"|not enough memory|\bBUG\b|\bOops\b|panic|lockup|protection fault|WARNING: CPU|\bRIP\b|EXT4-fs|medium error"
+        r"|not enough memory|\bBUG\b|\bOops\b|panic|lockup|protection fault|WARNING: [Cd]|\bRIP\b|EXT4-fs|medium error"
         r"|during GPU init|hw_init|PSP create|BIOS|not supported|symbol|could not insert|modesetting disabled"
     ),
 }
@@ -248,6 +248,7 @@ def test_what_happens_to_another_device_is_no_reset_of_a_gpu() -> None:
         ("[    101]  1000   101     2000      500    40960        0             0 GPU Hang", "unknown"),
         ("task:GPU Hang        state:D stack:0     pid:1     ppid:1      flags:0x00000000", "unknown"),
         ("oom_reaper: reaped process 1 (GPU Hang), now anon-rss:0kB", "unknown"),
+        ("WARNING: kernel/sched/core.c:1 at a.isra.0+0x1/0x2 [b], CPU#3: GPU reset begin/7", "unknown"),
         ("futex_wake_op: GPU mode1 reset tries to shift op by 40; fix this program", "unknown"),
         ("sock: sock_set_timeout: `ring a timeout' (pid 1) tries to set negative timeout", "unknown"),
         ("netlink: 'GPU Hang': attribute type 29 has an invalid length.", "unknown"),
