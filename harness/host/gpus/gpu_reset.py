@@ -22,6 +22,8 @@ TOOL_SECONDS = 60
 KILLED_SECONDS = 2
 # Both tools of AMD print this. amd-smi also ends with status 0 where the driver refuses a reset.
 SUCCESS = "Successfully reset"
+# PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h: only in this namespace pids are those of the driver.
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 # AMD's tools, which need root for a reset.
 AMD_SMI, ROCM_SMI = "amd-smi", "rocm-smi"
 
@@ -65,10 +67,28 @@ def _used_by(gpu: GpuFacts, root: Path) -> str | None:
     if why := why_a_screen_may_be_lost(gpu, root):
         return why
     names = {str(gpu.kfd_id), pci_address(gpu, root)}
-    if holders := [owner for owner in memory_owners((), root) if owner.gpu in names]:
+    owners = (owner for owner in memory_owners((), root) if owner.gpu in names)
+    if holders := [owner for owner in owners if not _has_ended(owner.pid, root)]:
         told = ", ".join(sorted({f"{owner.name or 'process'} (pid {owner.pid})" for owner in holders}))
         return f"{told} holds memory on it"
     return None
+
+
+def _has_ended(pid: int, root: Path) -> bool:
+    """Return whether a process that holds memory is known to be gone.
+
+    The driver may go on listing what such a process held on a GPU that hung, and only a reset frees that.
+    """
+    try:
+        if str((root / "proc/self/ns/pid").readlink()) != INITIAL_PID_NAMESPACE:
+            return False
+        # Unlike /proc, this also knows processes of other users where they are hidden (hidepid).
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,23 @@ def test_a_gpu_on_which_a_process_holds_memory_is_left_alone(tree: TwoGpuHost, p
     assert not reset.done
     assert "(pid 4712) holds memory on it" in reset.detail
     assert not calls.exists()
+
+
+def test_what_a_process_that_is_gone_held_is_freed_by_the_reset(tree: TwoGpuHost, program: Program) -> None:
+    program("amd-smi", DONE)
+    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 7
+    tree.hold(1, pid=gone, used=1 << 30)
+    # Here the pids may be those of another namespace.
+    assert not reset_gpu(a_gpu(1), tree.root).done
+    namespace = tree.root / "proc/self/ns/pid"
+    namespace.parent.mkdir(parents=True)
+    namespace.symlink_to("pid:[4026531837]")
+    assert not reset_gpu(a_gpu(1), tree.root).done
+    namespace.unlink()
+    namespace.symlink_to("pid:[4026531836]")
+    assert reset_gpu(a_gpu(1), tree.root).done
+    tree.hold(1, pid=os.getpid(), used=1 << 30)
+    assert f"(pid {os.getpid()}) holds memory on it" in reset_gpu(a_gpu(1), tree.root).detail
 
 
 def test_what_holds_nothing_any_more_keeps_no_gpu(tree: TwoGpuHost, program: Program) -> None:
