@@ -30,10 +30,12 @@ TOO_MANY, SERVER_ERRORS = 429, 500
 WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
+# Longest address of a link, in bytes; real ones have some hundred.
+LONGEST_ADDRESS = 1 << 14
 # The largest torch with ROCm in it has some 6 GB.
 LARGEST_FILE = 32 << 30
 # Matches the address of an anchor in linear time; `HTMLParser` may take quadratic time.
-_LINK = re.compile(r"""<a\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*?\bhref\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""", re.IGNORECASE)
+_LINK = re.compile(rb"""<a\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*?\bhref\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""", re.IGNORECASE)
 
 
 def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]:
@@ -43,14 +45,16 @@ def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]
         UserError: when the index does not answer.
     """
     page = stack.index if stack.origin.folder else f"{stack.index.rstrip('/')}/{name}/"
-    text = b""
+    # Not bytes, which would be copied with each block, and not text, which may take four times as much memory.
+    text = bytearray()
     for block in _blocks(f"{page}index.html" if urlsplit(page).scheme == "file" else page):
         text += block
         if len(text) > LARGEST_PAGE:
             raise UserError(f"{without_credentials(page)}: no page of an index has {LARGEST_PAGE // 10**6} MB")
-    for found in _LINK.finditer(text.decode("utf-8", "replace")):
+    for found in _LINK.finditer(text):
         try:
-            url = urlsplit(urljoin(page, unescape(found[1] or found[2] or "")))
+            address = (found[1] or found[2] or b"")[:LONGEST_ADDRESS].decode("utf-8", "replace")
+            url = urlsplit(urljoin(page, unescape(address)))
         except ValueError:
             continue
         file = unquote(url.path).rpartition("/")[2]

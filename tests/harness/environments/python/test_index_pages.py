@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -148,6 +149,21 @@ def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serv
     assert list(files_of(stack, "pkg", "1.0")) == [
         ("pkg-1.0.tar.gz", f"{stack.index.rstrip('/')}/pkg/pkg-1.0.tar.gz?a=1&b=2#sha256=0")
     ]
+
+
+def test_a_page_in_many_pieces_is_not_copied_with_each_and_takes_no_more_memory_than_its_bytes(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single character of four bytes makes text of four bytes a character; copying took minutes."""
+    pieces, link = 10_000, b'<a href="pkg-1.0.tar.gz">'
+    monkeypatch.setattr(index_pages, "_blocks", lambda _: iter([*[b"x" * 999] * pieces, "\U0001f600".encode(), link]))
+    stack = serve(b"")
+    tracemalloc.start()
+    (found,) = files_of(stack, "pkg", "1.0")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[0] == "pkg-1.0.tar.gz"
+    assert peak < 3 * 999 * pieces
 
 
 @pytest.mark.slow
