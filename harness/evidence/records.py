@@ -46,8 +46,13 @@ def check_run_id(run_id: str) -> None:
     """Refuse an id that cannot be the name of a folder.
 
     Raises:
-        UserError: saying which characters an id may have.
+        UserError: saying which characters an id may have, and how many.
     """
+    if len(run_id) > LONGEST_RUN_ID:
+        raise UserError(
+            f"{run_id[:40]}...: an id of a run has {LONGEST_RUN_ID} characters at most; shorten the names of its stack "
+            "and preset, or --run-id if you gave it"
+        )
     if not RUN_ID.fullmatch(run_id):
         raise UserError(f"--run-id {run_id!r}: use letters, digits, dots, dashes and underscores")
 

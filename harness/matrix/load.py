@@ -27,6 +27,9 @@ LISTED = 12
 MOST_MISTAKES = 50
 # Most cells of a file. Some commands take a millisecond and ten kilobytes for each.
 MOST_CELLS = 10_000
+# Longest id of a cell, in characters. A run is named after it, its campaign, its number and its attempt, and an id of a
+# run has 120 characters at most.
+LONGEST_CELL = 79
 # The target of the 7900 XT, for hosts without a GPU, which can lock and build, too.
 DEFAULT_TARGETS = ("gfx1100",)
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages", "hosts")
@@ -218,6 +221,11 @@ def _cross_check(matrix: Matrix) -> Iterator[Problem]:
             name = getattr(exclusion, key)
             if name is not None and name not in known:
                 yield Problem(("exclude", i, key), f"unknown name {name!r}; {nearest(name, list(known))}")
+    longest = max(map(len, matrix.cells), default=0)
+    if longest > LONGEST_CELL:
+        of_stack, of_preset = max(matrix.stacks, key=len), max(matrix.presets, key=len)
+        where = ("stacks", of_stack) if len(of_stack) > len(of_preset) else ("presets", of_preset)
+        yield Problem(where, f"makes the id of a cell {longest} characters long, more than {LONGEST_CELL}; shorten it")
     if len(matrix.cells) != len(matrix.stacks) * len(matrix.presets):
         yield Problem(("stacks",), "two cells have the same id; rename a stack or a preset")
 

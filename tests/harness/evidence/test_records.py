@@ -210,6 +210,12 @@ def test_a_run_id_cannot_lead_out_of_the_results(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_a_run_id_that_is_too_long_the_cause_is_reported(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    told = r"^x{40}\.\.\.: an id of a run has 120 characters at most; shorten the names of its stack and preset"
+    with pytest.raises(UserError, match=told):
+        Results(tmp_path / "results").begin(make_intent("x" * 200))
+
+
 def test_while_a_run_goes_on_no_other_user_sees_its_folder(tmp_path: Path, make_record: MakeRecord) -> None:
     results, record = Results(tmp_path), make_record("r1")
     folder = results.begin(record.intent)

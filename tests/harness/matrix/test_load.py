@@ -230,6 +230,16 @@ REFUSED = {
     "thresholds that do not rise": ("verdicts: {candidate: 0.9, good: 0.8}", "verdicts", ["must rise"]),
     "a name inside": ("presets:\n  plain: {name: plain, description: p}", "plain:", ["the key above is the name"]),
     "a key given twice": ("presets:\n  plain: {description: p}\n  plain: {description: q}", "q}", ["duplicate key"]),
+    "a name of a preset that no id of a run has room for": (
+        f"presets:\n  plain: {{description: p}}\n  {'x' * 76}: {{description: q}}",
+        "xxx:",
+        ["presets.xxx", "makes the id of a cell 80 characters long, more than 79; shorten it"],
+    ),
+    "a name of a stack that no id of a run has room for": (
+        STACKS + f'{"y" * 90}: {{accelerator: cpu, torch: "2.13.0"}}',
+        "yyy:",
+        ["stacks.yyy", "makes the id of a cell 96 characters long, more than 79"],
+    ),
     "no YAML": ("presets: }", "presets: }", ["not valid YAML"]),
 }
 
