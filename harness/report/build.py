@@ -45,7 +45,7 @@ NEWEST, NEWEST_FAILED = 3, 2
 # Most runs that are shown in full: a page with more opens slowly.
 IN_FULL = 500
 # Most bytes of the details of one run as JSON, and of all of them, which take several times as much memory. Those of a
-# run of twelve hours on eight GPUs take half a megabyte, those of a run of minutes on two GPUs 20 kB.
+# run of eight ranks with very many phases take 0.3 MB, those of a run of minutes on a GPU 20 kB.
 LARGEST_DETAIL, LARGEST_DETAILS = 1 << 20, 4 << 20
 # Most bytes of the facts of all hosts as JSON: those of some hundreds.
 LARGEST_HOSTS = 1 << 20
