@@ -99,7 +99,8 @@ def _unreadable(results: Results, indexed: Set[str]) -> list[str]:
     damaged = []
     for run_id in sorted(set(results.finished()) - indexed):
         try:
-            results.record(run_id)
+            if record := results.record(run_id):
+                Index(results).row_of(record)
         except UserError as error:
             damaged.append(str(error))
     return damaged

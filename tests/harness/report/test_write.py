@@ -1,8 +1,11 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.evidence.files.run_files import Record
 from harness.evidence.files.run_folder import RunFolder
+from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import PROMOTIONS
@@ -26,6 +29,19 @@ def test_every_file_is_written_and_damage_is_reported(matrix: Matrix, tmp_path: 
     assert len(told) == 2
     assert str(damaged / RunFolder.RECORD) in told[0]
     assert f"{tmp_path / PROMOTIONS}:1: is damaged" in told[1]
+
+
+def test_a_record_of_others_that_no_index_holds_is_reported(
+    matrix: Matrix, tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    results, record = Results(tmp_path), make_record("r1", beside=("x" * 400,) * 200)
+    results.begin(record.intent)
+    results.finish(record)
+    assert built_report(results, matrix).damaged == ()
+    index_file(tmp_path).unlink()
+    results.folder_of("r1").imported.touch()
+    (told,) = built_report(results, matrix).damaged
+    assert told.startswith(f"{results.folder_of('r1').record}: is damaged: it names more than any run does")
 
 
 def test_a_folder_without_runs_gets_a_report_too(matrix: Matrix, tmp_path: Path) -> None:
