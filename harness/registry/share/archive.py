@@ -32,6 +32,8 @@ MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a
 # Largest size of a file, of a run (an export of the imported run has it in memory), and of all health logs together:
 # those of twenty thousand runs have half of it.
 LARGEST_FILE = LARGEST_RUN = 64 << 20
+# Largest intent, in bytes. One of a host with 64 GPUs has a quarter of it.
+LARGEST_INTENT = 256 << 10
 LARGEST_ARCHIVE = 16 << 30
 # Most files in an archive: those of some twenty thousand runs. Making a file takes as long as reading a hundred
 # headers.

@@ -20,7 +20,7 @@ from harness.evidence.records import Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import shared_step
-from harness.registry.share.archive import HEALTH, LARGEST_RUN, MOST_OF_RUN, RUNS, write_archive
+from harness.registry.share.archive import HEALTH, LARGEST_INTENT, LARGEST_RUN, MOST_OF_RUN, RUNS, write_archive
 from harness.registry.share.names import read_scrubber
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import content_hash, imported_files, shared_files
@@ -117,6 +117,8 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
         raise UserError(f"{folder.path}: has more than {MOST_OF_RUN:,} files to export")
     if sum(map(len, files.values())) > LARGEST_RUN:
         raise UserError(f"{folder.path}: has more than {LARGEST_RUN:,} bytes to export")
+    if row.is_too_large or len(files.get(RunFolder.INTENT, b"")) > LARGEST_INTENT:
+        raise UserError(f"{folder.path}: it names more than any import takes")
     return files
 
 

@@ -36,7 +36,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import CLOSED, Results
 from harness.evidence.row import Row
 from harness.host.facts import HostFacts
-from harness.registry.share.archive import HEALTH, RUNS, unpack
+from harness.registry.share.archive import HEALTH, LARGEST_INTENT, RUNS, unpack
 from harness.registry.share.exports import health_line
 from harness.registry.share.shared_ids import is_hashed, is_shared_id, shared_id
 
@@ -48,8 +48,6 @@ SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
 # Longest text that names a run, in characters, because names of some megabytes would take a minute to show.
 LONGEST_TEXT = 4096
 SELECT = f"SELECT {', '.join('?' * len(Row._fields))}"
-# Most bytes of an intent. One of a host with 64 GPUs has half of it.
-LARGEST_INTENT = 256 << 10
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 Unpacked = Iterable[tuple[str, str]]

@@ -225,6 +225,18 @@ def test_a_run_that_claims_an_impossible_speed_is_taken_with_the_others(
     assert [row.samples_per_second for row in Index(there).rows()] == [None]
 
 
+def test_a_run_that_names_more_than_an_import_takes_is_left_out(
+    here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path
+) -> None:
+    keep_run(here, "r1")
+    keep_run(here, "r2", beside=("x" * 400,) * 200)
+    keep_run(here, "r3", variables={"train": {f"V{number}": "x" * 20 for number in range(10_000)}})
+    exported = export_records(here, tmp_path / "a.tar.gz", host)
+    assert exported.runs == 1
+    told = "it names more than any import takes"
+    assert sorted(exported.left_out) == [f"{here.runs}/{run_id}: {told}" for run_id in ("r2", "r3")]
+
+
 def test_a_run_whose_options_are_too_long_without_their_paths_is_left_out(
     here: Results, host: HostFacts, keep_run: KeepRun, tmp_path: Path
 ) -> None:
