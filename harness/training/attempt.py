@@ -15,7 +15,7 @@ from harness.evidence.files.app_files import Progress
 from harness.evidence.files.program_files import TakenOver
 from harness.evidence.files.run_files import Record
 from harness.evidence.files.work_folder import checkpoint_folders, newest_checkpoints
-from harness.evidence.gpus.health_log import unhealthy_gpus
+from harness.evidence.gpus.health_log import resets_of_gpus, unhealthy_gpus
 from harness.evidence.outcome.decide import AFTER_FAULT
 from harness.matrix.cells import Cell
 from harness.matrix.programs import Program
@@ -175,7 +175,9 @@ def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[in
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy
     if settings.strategy == "single":
-        return tuple(sorted(healthy, key=lambda gpu: gpu in job.avoided))[:1]
+        # A GPU may pass each probe and be reset in each training.
+        resets = resets_of_gpus(bench.results, bench.host)
+        return tuple(sorted(healthy, key=lambda gpu: (gpu in job.avoided, resets[gpu])))[:1]
     return tuple(sorted(healthy))
 
 

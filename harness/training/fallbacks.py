@@ -57,6 +57,8 @@ PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
     **dict.fromkeys(("oom-gpu", "oom-host"), _MEMORY),
     **dict.fromkeys(("blas-init", "blas-kernel", "blas-not-supported", "hipblaslt-kernel"), _BLAS),
     **dict.fromkeys(("hang-collective", "hang-rendezvous", "rccl", "rendezvous", "lost-peer"), _COLLECTIVE),
+    # After the same again, which for a training on one GPU is on the GPU that was reset least.
+    **dict.fromkeys(("gpu-reset", "gpu-hang"), ("same-again", *_COLLECTIVE)),
     **dict.fromkeys(("missing-arch", "no-device", "pcie-atomics"), _NO_GPU),
 }
 """The fallbacks that are tried first, by class of failure."""

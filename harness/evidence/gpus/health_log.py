@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.shared_health import share_step, shared_steps
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
+from harness.host.gpus.kernel_resets import ADDRESS
 
 FOLDER = "health"
 LOCK_HELD_DETAIL = "a process that cannot be killed holds its lock"
@@ -77,6 +79,14 @@ def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
     """Return the last step of each GPU of this machine since the boot, by index."""
     steps = read_steps(results, host.machine)
     return {step.gpu: step for step in steps if step.gpu is not None and step.boot_id == host.boot_id}
+
+
+def resets_of_gpus(results: Results, host: HostFacts) -> Counter[int]:
+    """Return after how many runs since the boot the kernel log named each GPU of this machine as reset, by index."""
+    places = {gpu.address.lower(): gpu.index for gpu in host.gpus if gpu.address}
+    bad = (one for one in read_steps(results, host.machine) if one.check == "kernel-log" and one.good is False)
+    named = (set(ADDRESS.findall(step.detail.lower())) for step in bad if step.boot_id == host.boot_id)
+    return Counter(places[address] for addresses in named for address in addresses & places.keys())
 
 
 def probed_gpus(results: Results, host: HostFacts) -> frozenset[int]:

@@ -49,4 +49,4 @@ def whose_resets(rows: Sequence[Row], counts: Counts, gpus_of: Callable[[Row], S
     # If each use of a GPU could have ended so, all resets are of one GPU with at most this probability.
     if len(used) * (used[bad] / used.total()) ** times >= CHANCE:
         return f"{said}."
-    return f"{said}: no chance, so suspect that card, its slot or its power before stacks and presets; swap the two."
+    return f"{said}: no chance, so suspect that card, its slot or its power before stacks and presets, and swap it."

@@ -188,6 +188,12 @@ def test_what_was_exhausted_is_tried_from_the_top_when_it_is_asked_for_once_more
     assert next_fallback([*attempts, failed("by-hand")], CPU, 0) == "same-again"
 
 
+def test_after_resets_of_several_gpus_one_is_soon_used_alone() -> None:
+    begins = fallbacks_of(TWO, "gpu-reset", allow_cpu=False)
+    assert begins[:4] == ["same-again", "same-again", "no-p2p", "one-device"]
+    assert "no-p2p" not in fallbacks_of(GPU, "gpu-reset", allow_cpu=False)
+
+
 def test_unhealthy_gpus_are_left_alone() -> None:
     assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 2) == "same-again"
     assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 1) == "one-device"

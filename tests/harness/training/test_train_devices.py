@@ -12,6 +12,7 @@ from harness.evidence.gpus.health_log import append_steps
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.run.gpu_recovery import Step
 from harness.run.requested_run import Run
 from harness.run.spec import resolve_run
 from harness.training.state import new_state
@@ -52,6 +53,25 @@ def test_a_gpu_that_fails_what_another_passes_is_used_only_where_no_other_is_lef
     training.job = replace(training.job, avoided=(0,))
     training.train(Script("host-fault", "unhealthy-gpu", unhealthy=(1,)), DONE)
     assert [run.gpus for run in training.bench.made] == [(1,), (0,)]
+
+
+def test_a_gpu_that_was_reset_more_often_is_used_only_where_no_other_is_left(
+    make_training: MakeTraining, dual_host: HostFacts
+) -> None:
+    """It may pass each probe in between, so that nothing else takes it out of a training."""
+    addresses = ("0000:03:00.0", "0000:43:00.0")
+    gpus = [gpu.model_copy(update={"address": one}) for gpu, one in zip(dual_host.gpus, addresses, strict=True)]
+    training = make_training(dual_host.model_copy(update={"gpus": tuple(gpus)}), GPU_CELL)
+    bench = training.bench
+    reset = Step("kernel-log", None, good=False, detail=f"amdgpu {addresses[0]}: GPU reset begin!", seconds=0.0)
+    training.train(Script(class_="gpu-reset"), DONE)
+    assert [run.gpus for run in bench.made] == [(0,), (0,)]
+    intent = resolve_run(bench.made[0], RunFolder(training.job.output)).intent
+    append_steps(bench.results, [reset.line("after-failure", intent, "e" * 64)])
+    again = make_training(dual_host.model_copy(update={"gpus": tuple(gpus)}), GPU_CELL)
+    append_steps(again.bench.results, [reset.line("after-failure", intent, "e" * 64)])
+    again.train(Script(class_="gpu-reset"), DONE)
+    assert {run.gpus for run in again.bench.made} == {(1,)}
 
 
 def test_the_cpu_takes_over_where_that_is_allowed_and_no_longer_than_that(

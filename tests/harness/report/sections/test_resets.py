@@ -47,8 +47,8 @@ def test_the_gpu_to_which_all_resets_happened_is_named_also_where_runs_used_both
     both, alone = ((0, 1), OTHER), ((0,), None)
     assert said(*[both] * 5, *[alone] * 2) == (
         f"All 5 resets in the kernel log that name a GPU were of GPU 1 ({OTHER}), which 5 counted runs used, and none "
-        "of GPU 0, which 7 used: no chance, so suspect that card, its slot or its power before stacks and presets; "
-        "swap the two."
+        "of GPU 0, which 7 used: no chance, so suspect that card, its slot or its power before stacks and presets, "
+        "and swap it."
     )
     # Three of three would be chance once in four.
     assert said(*[both] * 3).endswith("which 3 counted runs used, and none of GPU 0, which 3 used.")
