@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from harness.base.command_words import PROGRAM
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.cli.by_make import is_by_make, with_make
 from harness.cli.shared import Settings, as_json, as_typed, known, out, pass_settings, print_json
 from harness.doctor.ask import ask
@@ -22,6 +22,7 @@ from harness.doctor.checks.system import foreign_system
 from harness.doctor.finding import Finding, Level
 from harness.doctor.read import read_machine
 from harness.evidence.gpus.health_log import unhealthy_gpus
+from harness.host.disk_use import require_room
 from harness.host.fingerprint import machine_of
 from harness.screen.fitted import print_folded
 
@@ -81,7 +82,12 @@ def _look(settings: Settings) -> tuple[Finding, ...]:
     machine = read_machine(settings.matrix, settings.root)
     unhealthy = unhealthy_gpus(settings.results, machine.host)
     gpus = tuple(replace(gpu, unhealthy=unhealthy.get(gpu.facts.index)) for gpu in machine.gpus)
-    return examine(ask(replace(machine, gpus=gpus), settings.matrix))
+    full = None
+    try:
+        require_room(settings.results.runs)
+    except NoSpaceError as error:
+        full = str(error)
+    return examine(ask(replace(machine, gpus=gpus, results_full=full), settings.matrix))
 
 
 def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[str]:

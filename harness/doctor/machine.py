@@ -232,6 +232,7 @@ class Machine:
     slurm_hooks: tuple[SlurmHook, ...] = ()
     changeable_by_others: tuple[str, ...] = ()
     unwritable: tuple[str, ...] = ()
+    results_full: str | None = None
 
     @property
     def engine(self) -> Docker | None:

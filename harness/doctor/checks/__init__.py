@@ -50,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     docker.cgroups,
     slurm.slurm_hooks,
     room.disk_space,
+    room.results_space,
     room.disk_speed,
 )
 

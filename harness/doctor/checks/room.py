@@ -52,6 +52,18 @@ def disk_space(machine: Machine) -> Iterator[Finding]:
         yield ok(f"{what}; {needed}")
 
 
+def results_space(machine: Machine) -> Iterator[Finding]:
+    """The free space for the files of runs."""
+    if machine.results_full is None:
+        yield ok("there is space for the files of a run")
+    else:
+        yield problem(
+            machine.results_full,
+            "a run that fills the disk fails, and its record is lost",
+            "df -h  # shows which disk is full",
+        )
+
+
 def disk_speed(machine: Machine) -> Iterator[Finding]:
     """The speed of a short write with fsync where images or environments are stored."""
     room = machine.room

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.kill_tester import Place
-from harness.base.errors import UserError
+from harness.base.errors import NoSpaceError, UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.reboot import GPUS_BEFORE, await_gpus
 from harness.campaign.run_campaign import CampaignResult
@@ -189,6 +189,19 @@ def test_a_gpu_that_failed_its_last_probe_is_named_by_the_doctor_and_by_each_pla
     for words in ([], ["rocm6.3-torch2.9.1-plain"]):
         planned = " ".join(matrix(root, "plan", "--executor", "process", *words).stdout.split())
         assert "GPU 1 takes no runs until it passes a probe, which is made first; its last one failed" in planned
+
+
+def test_the_doctor_says_where_no_run_begins_because_the_disk_is_full(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: Path) -> None:
+        raise NoSpaceError(f"{place}: no run begins with less than 1.1 GB free, and 0.1 GB are")
+
+    monkeypatch.setattr("harness.cli.doctor.require_room", refuse)
+    told = json.loads((done := matrix(root, "doctor", "--json")).stdout)
+    assert done.exit_code == 1
+    (found,) = [one for one in told["findings"] if one["check"] == "results-space"]
+    assert found["what"].startswith(f"{root.parent / 'results' / 'runs'}: no run begins with less")
 
 
 def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:

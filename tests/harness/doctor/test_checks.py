@@ -241,6 +241,11 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
 }
 
 CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
+    "a disk without space for a run": (
+        lambda m: replace(m, results_full="/results: no run begins with less than 1.1 GB free, and 0.1 GB are"),
+        {("results-space", "problem")},
+        "no run begins with less than 1.1 GB free",
+    ),
     "a GPU that failed its last probe": (
         lambda m: replace(m, gpus=(m.gpus[0], replace(m.gpus[1], unhealthy="device failed"))),
         {("gpu-health", "problem")},
