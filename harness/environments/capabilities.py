@@ -188,8 +188,9 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it anyway"
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
-        lacking = "without the GPU that has a screen (--use-screen-gpu)" if host.unused else "here"
-        return f"its preset needs GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all {lacking}"
+        screen = "of which runs may not use the one with a screen; --use-screen-gpu lets them"
+        lacking = screen if host.unused else "which are not all here"
+        return f"its preset needs GPUs {', '.join(map(str, cell.preset.devices or ()))}, {lacking}"
     return None
 
 

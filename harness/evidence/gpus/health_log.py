@@ -13,7 +13,7 @@ from harness.evidence.files.run_files import HealthStep
 from harness.evidence.gpus.shared_health import share_step, shared_steps
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
-from harness.host.gpus.kernel_resets import ADDRESS
+from harness.host.gpus.kernel_resets import gpus_named
 
 FOLDER = "health"
 LOCK_HELD_DETAIL = "a process that cannot be killed holds its lock"
@@ -83,10 +83,9 @@ def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
 
 def resets_of_gpus(results: Results, host: HostFacts) -> Counter[int]:
     """Return after how many runs since the boot the kernel log named each GPU of this machine as reset, by index."""
-    places = {gpu.address.lower(): gpu.index for gpu in host.gpus if gpu.address}
     bad = (one for one in read_steps(results, host.machine) if one.check == "kernel-log" and one.good is False)
-    named = (set(ADDRESS.findall(step.detail.lower())) for step in bad if step.boot_id == host.boot_id)
-    return Counter(places[address] for addresses in named for address in addresses & places.keys())
+    since_boot = (step for step in bad if step.boot_id == host.boot_id)
+    return Counter(gpu for step in since_boot for gpu in gpus_named(step.detail, host.gpus))
 
 
 def probed_gpus(results: Results, host: HostFacts) -> frozenset[int]:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.base.files.yaml_lines import read_yaml
+from harness.host.facts import GpuFacts
 from harness.host.kernel_log import is_of_process, names_as_words
 
 SIGNATURES = Path(__file__).parents[2] / "diagnosis" / "signatures.yaml"
@@ -62,6 +63,12 @@ class Suspends:
         if (found := SUSPEND.search(line)) and not is_of_process(line):
             self._suspending = found[1] == "entry"
         return self._suspending and _RESTART.search(line.rstrip()) is not None
+
+
+def gpus_named(text: str, gpus: Iterable[GpuFacts]) -> set[int]:
+    """Return the indexes of those of these GPUs that a text of the kernel names by their addresses."""
+    addresses = {found.lower() for found in ADDRESS.findall(text)}
+    return {gpu.index for gpu in gpus if gpu.address and gpu.address.lower() in addresses}
 
 
 def names_another_gpu(line: str, addresses: Collection[str]) -> bool:

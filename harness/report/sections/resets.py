@@ -8,7 +8,7 @@ from harness.base.wording import listed, many
 from harness.evidence.row import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.host.facts import GpuFacts
-from harness.host.gpus.kernel_resets import ADDRESS
+from harness.host.gpus.kernel_resets import gpus_named
 
 # What would happen in fewer cases than this, were all GPUs alike, is said to be no chance.
 CHANCE = 0.05
@@ -23,22 +23,19 @@ def whose_resets(rows: Sequence[Row], counts: Counts, gpus_of: Callable[[Row], S
     - `rows`: runs on one kind of host, ordered by time; those of the machine of the newest reset are looked at.
     - `gpus_of`: returns the GPUs of a run's host.
     """
-    told = [row for row in rows if counts[row.run_id].gpu_fault and ADDRESS.search(counts[row.run_id].why)]
+    reset = {
+        row.run_id: gpus_named(counts[row.run_id].why, gpus_of(row)) for row in rows if counts[row.run_id].gpu_fault
+    }
+    told = [row for row in rows if reset.get(row.run_id)]
     if not told:
         return ""
     mine = [row for row in rows if row.machine == told[-1].machine and counts[row.run_id].counts]
-    places = {gpu.address.lower(): gpu.index for gpu in gpus_of(told[-1]) if gpu.address}
-    resets = Counter(
-        address
-        for row in mine
-        if counts[row.run_id].gpu_fault
-        for address in {found.lower() for found in ADDRESS.findall(counts[row.run_id].why)} & places.keys()
-    )
+    resets = Counter(gpu for row in mine for gpu in reset.get(row.run_id, ()))
     used = Counter(gpu for row in mine for gpu in json.loads(row.gpus))
     if len(resets) != 1 or (times := resets.total()) < FEWEST_RESETS:
         return ""
-    (address,) = resets
-    bad = places[address]
+    (bad,) = resets
+    address = next(gpu.address for gpu in gpus_of(told[-1]) if gpu.index == bad)
     if not (others := sorted(used.keys() - {bad})):
         return ""
     elsewhere = listed([f"GPU {gpu}, which {used[gpu]:,} used" for gpu in others])

@@ -238,6 +238,11 @@ def test_with_two_gpus_each_cell_runs_on_each_alone_first(matrix: Matrix) -> Non
     assert [
         run.gpus for run in make_plan(cells[:1], matrix.workloads["quick"], 1, replace(TWO_GPUS, gpus=(1,)), {}).runs
     ] == [(1,)]
+    # With a screen on GPU 0, which runs may not use.
+    (left_out,) = make_plan(cells, matrix.workloads["quick"], 1, replace(TWO_GPUS, gpus=(1,), unused=1), {}).skipped
+    assert left_out.reason == (
+        "its preset needs GPUs 0, 1, of which runs may not use the one with a screen; --use-screen-gpu lets them"
+    )
 
 
 def test_the_peak_counts_the_builders_copy_and_the_wheelhouse_beside_it(matrix: Matrix) -> None:
